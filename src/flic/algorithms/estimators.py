@@ -1,0 +1,110 @@
+"""Strong simple baselines: a scikit-learn classifier per client, fitted on its own rows.
+
+They take no part in rounds and share nothing; fitting is deterministic, so a prediction fits
+anew instead of storing a foreign model.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor
+
+from flic.algorithms.protocol import (
+    Algorithm,
+    Population,
+    ServerState,
+    Stack,
+    Update,
+    Visit,
+)
+from flic.algorithms.settings import MethodSettings
+from flic.data.client_data import ClientData, Split
+from flic.data.stacked import StackedData
+from flic.embedding.mlp import Mlp
+
+
+class PerClientEstimator(Algorithm):
+    """One scikit-learn classifier per client."""
+
+    has_rounds = False
+
+    def __init__(
+        self, settings: MethodSettings, population: Population, *, seed: int, dtype: torch.dtype
+    ) -> None:
+        del settings
+        self.population = population
+        self.seed = seed
+        self.dtype = dtype
+
+    @abstractmethod
+    def estimator(self) -> Any:
+        """A fresh classifier of scikit-learn's interface."""
+
+    def init_server(self) -> ServerState:
+        return ServerState(0, {})
+
+    def init_client(self, client: ClientData, embedding: Mlp) -> dict[str, Tensor]:
+        del client, embedding
+        return {}
+
+    def prepare(self, server, stack, data, *, rngs) -> Visit:
+        del server, data, rngs
+        return Visit(stack, [], {})
+
+    client_update = adapt = prepare
+
+    def aggregate(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
+        del updates
+        return server
+
+    def predict(
+        self, server: ServerState, stack: Stack, data: StackedData, splits: Sequence[Split]
+    ) -> list[Tensor]:
+        del server, stack
+        pairs = zip(data.clients, splits, strict=True)
+        return [self._scores(client, split) for client, split in pairs]
+
+    def _scores(self, client: ClientData, split: Split) -> Tensor:
+        scores = torch.full((len(split), self.population.num_classes), float("-inf"))
+        if not len(split):
+            return scores
+        model = self.estimator().fit(client.train.x.numpy(), client.train.y.numpy())
+        probabilities = model.predict_proba(split.x.numpy())
+        floor = np.finfo(probabilities.dtype).tiny
+        scores[:, model.classes_] = torch.from_numpy(np.log(probabilities.clip(floor))).float()
+        return scores
+
+
+class Lda(PerClientEstimator):
+    """Linear discriminant analysis with Ledoit-Wolf shrinkage."""
+
+    name = "lda"
+
+    def estimator(self) -> Any:
+        return LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto")
+
+
+class Logistic(PerClientEstimator):
+    """Logistic regression on standardised features."""
+
+    name = "logistic"
+
+    def estimator(self) -> Any:
+        return make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
+
+
+class Boosting(PerClientEstimator):
+    """Gradient boosted trees."""
+
+    name = "boosting"
+
+    def estimator(self) -> Any:
+        return HistGradientBoostingClassifier(random_state=self.seed % 2**32, min_samples_leaf=5)

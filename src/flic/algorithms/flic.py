@@ -1,0 +1,249 @@
+"""FLIC: Algorithm 1 on top of a personalisation rule.
+
+Paper: algo:FLIC-FEDREP and algo:FLIC-FEDREP_supp; the objective is eq:PFL_ERM_reg.
+FLIC-Class has no shared layer (α is empty), FLIC-HL has a shared hidden layer.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from flic.algorithms.network import NetworkMethod, Workplace
+from flic.algorithms.protocol import Entry, ServerState, Stack, Visit, weighted_mean
+from flic.alignment.anchors import Anchors, factor_name, initial_anchors, mean_name
+from flic.alignment.losses import alignment_loss, calibration_loss
+from flic.alignment.transport import Target, transport_targets
+from flic.data.batches import Batch, Duration
+from flic.data.stacked import StackedData
+from flic.descent import Losses, descend
+from flic.gaussians import Gaussian, bures_barycentre, sqrtm
+from flic.personal.rule import under
+from flic.seeding import generator
+from flic.shapes import Named
+
+MEAN, FACTOR = "anchors.mean", "anchors.factor"
+"""A stack's own copies of v_1:C and L_1:C, [clients, classes, …], in each client's class order."""
+
+
+class Flic(NetworkMethod):
+    """Embeddings aligned with shared anchors; α, the anchors and counts are all that travels."""
+
+    # ---- the server half -----------------------------------------------------------------
+
+    def init_server(self) -> ServerState:
+        server = super().init_server()
+        anchors = initial_anchors(
+            self.settings.anchors,
+            self.population.num_classes,
+            self.settings.embedding.latent_dim,
+            rng=generator(self.seed, "server", "anchors"),
+            dtype=self.dtype,
+        )
+        return ServerState(0, {**server.shared, **anchors})
+
+    def average(self, name: str, entries: Sequence[Entry], *, active: int) -> Tensor:
+        """WassersteinBarycenter over the holders of an anchor.  Paper: steps 19-20."""
+        anchors = self.settings.anchors
+        if not name.startswith("anchor."):
+            return super().average(name, entries, active=active)
+        if anchors.average_covariance == "barycentre" and entries[0].value.ndim == 2:
+            return _barycentre_factor(entries)
+        if anchors.average_over == "holders":
+            return weighted_mean(entries)
+        return super().average(name, entries, active=active)
+
+    # ---- the client half -----------------------------------------------------------------
+
+    def prepare(self, server, stack, data, *, rngs) -> Visit:
+        """φ_i fitted to the initial anchors.  Paper: sec:alignment, append:models."""
+        return self._align(Workplace(server, stack, data, rngs), self.settings.pretraining.epochs)
+
+    def realign(self, server, stack, data, *, rngs) -> Visit:
+        """φ_i fitted to the averaged anchors, as the authors' program does after every round."""
+        epochs = self.settings.alignment.realign_epochs
+        return self._align(Workplace(server, stack, data, rngs), epochs)
+
+    def _align(self, place: Workplace, epochs: int) -> Visit:
+        """φ_i after descent on Σ_c W2²(μ_c, ν_φi^(c)) alone."""
+        stack = place.stack
+        plan = self.plan(place, Duration(epochs=epochs), self.settings.pretraining.batch_size)
+        anchors = self._slot_anchors(place.data, self.each_shared(place))
+
+        def losses(phi: Named, step: int, count: int) -> Losses:
+            batch = plan.batch(step)
+            masks = self.masks(place, batch)
+            latent = stack.embedding.apply(phi, batch.x, masks=masks)
+            target = self._target(place, batch, anchors[:count])
+            return {
+                "alignment": alignment_loss(latent, batch, transport_targets(latent, batch, target))
+            }
+
+        if not len(plan):
+            return Visit(stack, [], {})
+        phi, terms = descend(
+            under("embedding.", stack.private),
+            losses,
+            plan.working,
+            optimiser=self.settings.training.optimiser,
+        )
+        return Visit(Stack(stack.embedding, {**stack.private, **phi}), [], terms)
+
+    def each_shared(self, place: Workplace) -> dict[str, Tensor]:
+        """Copies of α and of the anchors, one per client."""
+        config, classes = self.settings.anchors, self.population.num_classes
+        anchors = Anchors.of(place.server.shared, config, classes)
+        anchors = anchors.copies(self.anchor_of(place.data))
+        copies = {MEAN: anchors.mean}
+        if anchors.factor is not None:
+            copies[FACTOR] = anchors.factor
+        return super().each_shared(place) | copies
+
+    def anchor_of(self, data: StackedData) -> Int[Tensor, "clients classes"]:
+        """Which anchor stands for each class, at each client."""
+        return torch.arange(data.num_classes).expand(len(data), -1)
+
+    def joint_names(self) -> set[str]:
+        """The authors' program moves the anchor means after every batch."""
+        return {MEAN} if self.settings.anchors.learn == "every-batch" else set()
+
+    def apart_names(self) -> set[str]:
+        """α, and the anchors where something pulls at them.  Paper: steps 13-14."""
+        alignment = self.settings.alignment
+        pulled = alignment.weight > 0 or alignment.calibration_weight > 0
+        if self.settings.anchors.learn != "after" or not pulled:
+            return super().apart_names()
+        learnt = {MEAN} if self.settings.anchors.covariance == "identity" else {MEAN, FACTOR}
+        return super().apart_names() | learnt
+
+    def extra_terms(
+        self,
+        place: Workplace,
+        private: Named,
+        shared: Named,
+        theta: Named,
+        latent: Float[Tensor, "clients rows k"],
+        batch: Batch,
+    ) -> Losses:
+        """λ₁ and λ₂ terms of eq:PFL_ERM_reg."""
+        if self.settings.anchors.learn == "every-batch":
+            return self._terms_every_batch(place, shared, theta, latent, batch)
+        return self._terms(place, shared, theta, latent, batch)
+
+    def _terms(
+        self, place: Workplace, shared: Named, theta: Named, latent: Tensor, batch: Batch
+    ) -> Losses:
+        settings = self.settings.alignment
+        anchors = self._slot_anchors(place.data, shared)
+        terms: Losses = {}
+        if settings.weight:
+            targets = transport_targets(latent, batch, self._target(place, batch, anchors))
+            terms["alignment"] = settings.weight * alignment_loss(latent, batch, targets)
+        if settings.calibration_weight:
+            samples = anchors.reparameterise(self._noise(place, batch, settings.anchor_samples))
+            scores = self.model.apply(theta, samples.flatten(1, 2))
+            classes = place.data.classes[: len(latent)]
+            loss = calibration_loss(scores, classes)
+            terms["calibration"] = settings.calibration_weight * loss
+        return terms
+
+    def _terms_every_batch(
+        self, place: Workplace, shared: Named, theta: Named, latent: Tensor, batch: Batch
+    ) -> Losses:
+        """The same terms with the anchors fixed, and the authors' own loss of the anchors.
+
+        Departs: they step the anchors after the batch's step of φ and β; here both steps are
+        taken from the same point, which differs by one learning rate.
+        """
+        fixed = {name: value.detach() for name, value in shared.items()}
+        terms = self._terms(place, fixed, theta, latent, batch)
+        if not shared[MEAN].requires_grad:
+            return terms
+        theta = {name: value.detach() for name, value in theta.items()}
+        scores = self.model.apply(theta, shared[MEAN])
+        every_class = torch.arange(self.population.num_classes).expand(scores.shape[:2])
+        target = self._target(place, batch, self._slot_anchors(place.data, shared))
+        pulled = alignment_loss(
+            latent.detach(), batch, transport_targets(latent.detach(), batch, target)
+        )
+        terms["anchors"] = calibration_loss(scores, every_class) + pulled
+        return terms
+
+    def _slot_anchors(self, data: StackedData, shared: Named) -> Gaussian:
+        """Anchors of each client's own classes, slot by slot; unused slots hold any anchor."""
+        clients = torch.arange(len(shared[MEAN]))[:, None]
+        slots = data.classes[: len(clients)].clamp_min(0)
+        return self._all_anchors(shared)[clients, slots]
+
+    def _all_anchors(self, shared: Named) -> Gaussian:
+        """Each client's own copies of all C anchors."""
+        return Anchors(shared[MEAN], shared.get(FACTOR)).gaussian(self.settings.anchors)
+
+    def _target(self, place: Workplace, batch: Batch, anchors: Gaussian) -> Target:
+        """What the batch is transported to: the anchors, or samples of them."""
+        if self.settings.alignment.target == "closed-form":
+            return Target.of(anchors)
+        noise = self._noise(place, batch, batch.x.shape[1])
+        return Target.of_samples(anchors.reparameterise(noise), batch.counts)
+
+    def _noise(
+        self, place: Workplace, batch: Batch, num: int
+    ) -> Float[Tensor, "clients slots num k"]:
+        """Standard normal ξ of each working client, from its own generator."""
+        clients, slots = batch.counts.shape
+        noise = torch.empty(
+            clients, slots, num, self.settings.embedding.latent_dim, dtype=self.dtype
+        )
+        for own, rng in zip(noise, place.rngs[:clients], strict=True):
+            own.normal_(generator=rng)
+        return noise
+
+    def score(self, place: Workplace, private: Named, shared: Named, latent: Tensor) -> Tensor:
+        """Class scores by the head, or by the likelihood of each anchor."""
+        if self.settings.model.predict_by == "head":
+            return super().score(place, private, shared, latent)
+        anchors = self._all_anchors(shared)
+        classes = range(self.population.num_classes)
+        return torch.stack([anchors[:, c].log_density(latent) for c in classes], dim=-1)
+
+    def entries(
+        self, place: Workplace, client: int, private: Named, shared: Named
+    ) -> dict[str, Entry]:
+        """The client's versions of α and of the anchors: those of its own classes, or all."""
+        entries = super().entries(place, client, private, shared)
+        data = place.data.clients[client]
+        anchor_of = self.anchor_of(place.data)[client].tolist()
+        by_rows = self.settings.training.client_weight == "rows"
+        if self.settings.anchors.average_over == "participants":
+            weights = dict.fromkeys(range(len(anchor_of)), self.client_weight(len(data.train)))
+        else:
+            weights = {c: float(n) if by_rows else 1.0 for c, n in data.class_counts.items()}
+        for c, weight in weights.items():
+            entries[mean_name(anchor_of[c])] = Entry(shared[MEAN][client, c].clone(), weight)
+            if FACTOR in shared:
+                factor = shared[FACTOR][client, c].clone()
+                entries[factor_name(anchor_of[c])] = Entry(factor, weight)
+        return entries
+
+
+def _barycentre_factor(entries: Sequence[Entry]) -> Tensor:
+    """A root of the Bures barycentre of the holders' covariances."""
+    factors = torch.stack([e.value.to(torch.float64) for e in entries])
+    weights = torch.tensor([e.weight for e in entries], dtype=torch.float64)
+    covariance = bures_barycentre(factors @ factors.mT, weights)
+    return sqrtm(covariance).to(entries[0].value.dtype)
+
+
+class FlicClass(Flic):
+    """FLIC without a shared layer: α is empty, β_i is the classifier."""
+
+    name = "flic-class"
+    hidden_layer = False
+
+
+class FlicHL(Flic):
+    """FLIC with a shared hidden layer α under the personal classifiers β_i."""
+
+    name = "flic-hl"
+    hidden_layer = True

@@ -1,0 +1,117 @@
+"""`flic compare`: several methods and seeds on the same federations, side by side."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flic.algorithms import METHODS
+from flic.cli.run import Assignments, Quiet, Workers, carry_on, default_folder
+from flic.cli.screen import percent, table
+from flic.config import RunConfig, load_config
+from flic.errors import ConfigError, RunFolderError
+from flic.federation.checkpoint import write_atomically
+from flic.report import run_folder
+from flic.report.comparison import Cell, Row
+from flic.report.comparison import compare as compare_cells
+
+
+def compare(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="Settings of all runs.")],
+    methods: Annotated[
+        str, typer.Option(help=f"Names, separated by commas, of: {', '.join(METHODS)}.")
+    ] = "local,flic-class,flic-hl",
+    seeds: Annotated[str, typer.Option(help="Seeds: 5 means 0-4; or a list such as 3,7.")] = "1",
+    set_: Assignments = None,
+    workers: Workers = 1,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder for all runs and the table.")
+    ] = None,
+    reference: Annotated[
+        str, typer.Option(help="Method that gains are measured against.")
+    ] = "local",
+    quiet: Quiet = False,
+) -> None:
+    """Train several methods with several seeds and print mean, spread and paired differences.
+
+    Runs that are finished in the output folder are kept; interrupted ones go on.
+    """
+    settings = load_config(config, set_ or [])
+    names, numbers = _parse_methods(methods), _parse_seeds(seeds)
+    folder = out or default_folder("compare")
+    cells = []
+    for seed in numbers:
+        for name in names:
+            own = settings.for_method(name, seed=seed)
+            cells.append(_cell(folder / f"{name}-seed{seed}", own, workers=workers, quiet=quiet))
+    rows = compare_cells(cells, reference=reference)
+    content = json.dumps([row.summary() for row in rows], indent=1).encode()
+    write_atomically(folder / "comparison.json", content)
+    _show(settings, rows, reference)
+    typer.echo(f"runs and comparison.json: {folder}")
+
+
+def _parse_methods(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in METHODS]
+    if unknown or not names:
+        raise ConfigError(
+            f"--methods: got {', '.join(unknown) or 'nothing'}; expected names among "
+            f"{', '.join(METHODS)}."
+        )
+    return list(dict.fromkeys(names))
+
+
+def _parse_seeds(text: str) -> list[int]:
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 0 or ("," not in text and numbers[0] < 1):
+        raise ConfigError(
+            f"--seeds: got {text!r}; expected a number of seeds such as 5, or a list such as 0,3,7."
+        )
+    return numbers if "," in text else list(range(numbers[0]))
+
+
+def _cell(folder: Path, settings: RunConfig, *, workers: int, quiet: bool) -> Cell:
+    """One run, new, resumed or already finished."""
+    if (folder / "config.json").exists():
+        if run_folder.read_config(folder) != settings:
+            raise RunFolderError(
+                f"{folder} holds a run with other settings; expected the same or an empty folder. "
+                "Choose another folder with --out."
+            )
+    else:
+        run_folder.create(folder, settings)
+    done = carry_on(folder, settings, workers=workers, quiet=quiet)
+    return Cell(settings.method, settings.seed, done.outcome, done.seconds, done.bytes_sent)
+
+
+def _show(settings: RunConfig, rows: list[Row], reference: str) -> None:
+    seeds = rows[0].seeds
+    columns = ["method", "mean %", "spread", "worst client %", "chosen round %"]
+    columns += [f"gain over {reference}", "gain / lose", "seconds", "kB sent"]
+    lines = [
+        [
+            row.method,
+            percent(row.mean),
+            percent(row.spread),
+            percent(row.worst),
+            percent(row.chosen),
+            _gain(row),
+            f"{row.gaining} / {row.losing}" if row.gain is not None else "–",
+            f"{row.seconds:.1f}",
+            f"{row.bytes_sent / 1000:.0f}",
+        ]
+        for row in rows
+    ]
+    table(f"Test accuracy, {settings.data.problem}, {seeds} seed(s)", columns, lines)
+
+
+def _gain(row: Row) -> str:
+    if row.gain is None:
+        return "–"
+    interval = "" if row.gain_interval is None else f" ± {100 * row.gain_interval:.1f}"
+    return f"{100 * row.gain:+.1f}{interval}"

@@ -1,0 +1,52 @@
+"""Door one: the `flic` command. Each sub-command has its own file; this one dispatches."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from flic.cli.bench import bench
+from flic.cli.compare import compare
+from flic.cli.run import run
+from flic.cli.screen import complain
+from flic.errors import ConfigError, FlicError
+
+app = typer.Typer(
+    help="Personalised federated learning for organisations that do not store the same columns.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(run)
+app.command()(compare)
+app.command()(bench)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"flic {version('flic')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    del version
+
+
+def main() -> None:
+    """Run the command; errors a user can cause end in a sentence, not in a traceback."""
+    try:
+        app()
+    except ConfigError as error:
+        complain(error)
+        sys.exit(2)
+    except FlicError as error:
+        complain(error)
+        sys.exit(1)

@@ -1,0 +1,83 @@
+"""`flic run`: one method, one seed, one folder; or the rest of an interrupted one."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flic.cli.screen import StepDisplay, notice, percent, table
+from flic.config import RunConfig, load_config
+from flic.errors import ConfigError
+from flic.report import run_folder
+from flic.report.run_folder import Finished
+
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")]
+Workers = Annotated[
+    int, typer.Option(min=1, help="Processes that share the work. Results do not depend on it.")
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; may be repeated."),
+]
+
+
+def run(
+    config: Annotated[
+        Path | None, typer.Argument(metavar="CONFIG.toml", help="Settings of the run.")
+    ] = None,
+    set_: Assignments = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random.")] = None,
+    workers: Workers = 1,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="New folder for the run.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Go on with an interrupted run.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Train one method on one federation and write a run folder."""
+    if (config is None) == (resume is None):
+        raise ConfigError("flic run: expected either CONFIG.toml or --resume DIR, not both.")
+    if resume is not None:
+        if set_ or seed is not None or out is not None:
+            raise ConfigError(
+                "flic run --resume goes on with the run as it is; --set, --seed and --out cannot "
+                "change it. Leave them out, or start a new run."
+            )
+        folder, settings = resume, run_folder.read_config(resume)
+    else:
+        assert config is not None
+        extra = [] if seed is None else [f"seed={seed}"]
+        settings = load_config(config, [*(set_ or []), *extra])
+        folder = out or default_folder(settings.method)
+        run_folder.create(folder, settings)
+    finished = carry_on(folder, settings, workers=workers, quiet=quiet)
+    _show(finished, settings)
+
+
+def default_folder(name: str) -> Path:
+    """runs/NAME-TIME below the current folder."""
+    return Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def carry_on(folder: Path, settings: RunConfig, *, workers: int, quiet: bool) -> Finished:
+    """Do the run's remaining steps under a progress display."""
+    title = f"{settings.method} (seed {settings.seed})"
+    with StepDisplay(title, quiet=quiet) as display:
+        finished = run_folder.carry_on(folder, workers=workers, on_step=display.step)
+    if not quiet:
+        for message in finished.notices:
+            notice(message)
+    return finished
+
+
+def _show(finished: Finished, settings: RunConfig) -> None:
+    rows = []
+    outcome = finished.outcome
+    for label, accuracy in (("last", outcome.last), ("chosen by validation", outcome.chosen)):
+        if accuracy is not None:
+            figures = [percent(accuracy.mean), percent(accuracy.worst), percent(accuracy.weighted)]
+            rows.append([label, str(accuracy.round), *figures])
+    columns = ["round", "", "mean %", "worst client %", "mean over rows %"]
+    table(f"{settings.method}, seed {settings.seed}: test accuracy", columns, rows)
+    typer.echo(f"run folder: {finished.folder} ({finished.seconds:.1f} s of work)")

@@ -1,0 +1,102 @@
+"""What a person sees: progress bars on a terminal, plain lines elsewhere, tables, complaints."""
+
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from flic.report.metrics import accuracy_at
+
+console = Console()
+
+
+def complain(error: Exception) -> None:
+    """The error as a sentence on standard error."""
+    typer.echo(f"flic: {error}", err=True)
+
+
+def notice(message: str) -> None:
+    """Something a user should know that stops nothing."""
+    typer.echo(f"note: {message}", err=True)
+
+
+class StepDisplay:
+    """Progress of one run: steps done, loss terms, accuracy, time left."""
+
+    def __init__(self, title: str, *, quiet: bool) -> None:
+        self._title = title
+        self._quiet = quiet
+        self._bar: Progress | None = None
+        self._task: Any = None
+        self._said = 0.0
+
+    def __enter__(self) -> Self:
+        if not self._quiet and console.is_terminal:
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[facts]}"),
+                console=console,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task(self._title, total=None, facts="")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def step(self, record: Mapping[str, Any], total: int, done: int) -> None:
+        """Show that another step is done."""
+        if self._quiet:
+            return
+        facts = _facts(record)
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, total=total, facts=facts)
+        elif done == total or time.monotonic() - self._said > 1:
+            self._said = time.monotonic()
+            typer.echo(f"{self._title}: step {done} of {total} ({record['stage']}) {facts}")
+
+
+def _facts(record: Mapping[str, Any]) -> str:
+    terms = [f"{term} {value:.3g}" for term, value in record.get("losses", {}).items()]
+    if "scores" in record:
+        terms.append(f"accuracy {100 * accuracy_at(record).mean:.1f} %")
+    return ", ".join(terms)
+
+
+def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
+    """A table with its first column to the left and the others to the right."""
+    shown = Table(title=title, title_justify="left")
+    for i, column in enumerate(columns):
+        shown.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
+    for row in rows:
+        shown.add_row(*row)
+    # Wide enough for every column where the output is not a terminal.
+    width = None if console.is_terminal else 160
+    Console(width=width).print(shown)
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """A share as a percentage, or a dash."""
+    return "–" if share is None else f"{100 * share:.{digits}f}"

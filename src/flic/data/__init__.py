@@ -1,0 +1,47 @@
+"""Raw rows → ClientData: the first step of the flow."""
+
+from flic.data.ceiling import bayes_accuracy as bayes_accuracy
+from flic.data.client_data import ClientData as ClientData
+from flic.data.client_data import FederatedData as FederatedData
+from flic.data.client_data import Split as Split
+from flic.data.client_data import hold_out_validation as hold_out_validation
+from flic.data.digits import DigitsConfig as DigitsConfig
+from flic.data.digits import make_digits as make_digits
+from flic.data.inspect import Finding as Finding
+from flic.data.inspect import inspect as inspect
+from flic.data.inspect import refuse_unusable as refuse_unusable
+from flic.data.partition import Holdings as Holdings
+from flic.data.partition import deal_rows as deal_rows
+from flic.data.partition import draw_classes as draw_classes
+from flic.data.partition import draw_shards_with_repeats as draw_shards_with_repeats
+from flic.data.partition import draw_uneven_classes as draw_uneven_classes
+from flic.data.partition import subsample as subsample
+from flic.data.schema import FeatureSchema as FeatureSchema
+from flic.data.source import DataConfig as DataConfig
+from flic.data.source import load as load
+from flic.data.toy import ToyConfig as ToyConfig
+from flic.data.toy import make_toy as make_toy
+
+__all__ = [
+    "ClientData",
+    "DataConfig",
+    "DigitsConfig",
+    "FeatureSchema",
+    "FederatedData",
+    "Finding",
+    "Holdings",
+    "Split",
+    "ToyConfig",
+    "bayes_accuracy",
+    "deal_rows",
+    "draw_classes",
+    "draw_shards_with_repeats",
+    "draw_uneven_classes",
+    "hold_out_validation",
+    "inspect",
+    "load",
+    "make_digits",
+    "make_toy",
+    "refuse_unusable",
+    "subsample",
+]

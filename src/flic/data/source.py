@@ -1,0 +1,24 @@
+"""The one place where a data section of a config becomes clients.
+
+First step of the flow: a new loader adds its config to `DataConfig` and a case to `load`.
+"""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from flic.data.client_data import FederatedData
+from flic.data.digits import DigitsConfig, make_digits
+from flic.data.toy import ToyConfig, make_toy
+
+DataConfig = Annotated[ToyConfig | DigitsConfig, Field(discriminator="problem")]
+"""Settings of any data source, told apart by `problem`."""
+
+
+def load(config: DataConfig, *, seed: int) -> FederatedData:
+    """Clients that `config` describes; the same ones for the same seed."""
+    match config:
+        case ToyConfig():
+            return make_toy(config, seed=seed)
+        case DigitsConfig():
+            return make_digits(config, seed=seed)

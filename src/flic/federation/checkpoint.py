@@ -1,0 +1,240 @@
+"""A journal on disk: every step is committed by one atomic rename, and survives `kill -9`.
+
+checkpoints/
+  00007.json            the commit: record, and name, size and SHA-256 of every file it needs
+  00007.server.safetensors
+  00007.0.safetensors   private states of the clients that changed, stack by stack
+Files of earlier steps stay as long as a client's latest state, or the one before the last commit,
+lies in them. A commit that does not match its checksums is refused and the previous one used.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load, save
+from torch import Tensor
+
+from flic.algorithms.protocol import ServerState
+from flic.errors import DamagedCheckpoint
+from flic.federation.journal import Record
+from flic.shapes import Named
+
+VERSION = 1
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that it is either the old one or the new one, whole."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename last through a power cut, where the system can."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One finished step as it lies on disk."""
+
+    number: int
+    record: Record
+    files: Mapping[str, str]  # file name → SHA-256 of what this step wrote
+    clients: Mapping[str, str]  # client → file with its state as of this step, all clients
+
+    def dump(self) -> bytes:
+        """JSON with a checksum over itself."""
+        body = {
+            "version": VERSION,
+            "number": self.number,
+            "record": self.record,
+            "files": dict(self.files),
+            "clients": dict(self.clients),
+        }
+        return json.dumps({"sha256": _digest(_canonical(body)), "commit": body}).encode()
+
+    @classmethod
+    def parse(cls, content: bytes) -> "Commit":
+        """The commit, if it is what was written."""
+        outer = json.loads(content)
+        body = outer["commit"]
+        if outer["sha256"] != _digest(_canonical(body)):
+            raise ValueError("the checksum does not match")
+        if body["version"] != VERSION:
+            raise ValueError(f"version {body['version']}, expected {VERSION}")
+        return cls(body["number"], body["record"], body["files"], body["clients"])
+
+
+def _canonical(body: object) -> bytes:
+    return json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+class DiskJournal:
+    """Journal of one run in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open the journal; a damaged last commit is set aside (see `notices`)."""
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.notices: list[str] = []
+        self.server: ServerState | None = None
+        self._commits: list[Commit] = []
+        self._pending: dict[str, str] = {}
+        self._written: dict[str, str] = {}
+        self._load()
+
+    @property
+    def records(self) -> list[Record]:
+        """Records of the committed steps, oldest first."""
+        return [commit.record for commit in self._commits]
+
+    # ---- one step ------------------------------------------------------------------------
+
+    def states(self, names: Sequence[str]) -> list[Named | None]:
+        """Latest private state of each client, pending ones included; None before any."""
+        committed = self._commits[-1].clients if self._commits else {}
+        where = {name: self._pending.get(name, committed.get(name)) for name in names}
+        found: dict[str, dict[str, Tensor]] = {}
+        for file in {f for f in where.values() if f is not None}:
+            found |= self._read(file, [n for n, f in where.items() if f == file])
+        return [found.get(name) for name in names]
+
+    def put(self, states: Mapping[str, Named]) -> None:
+        """Write new states of some clients for the commit to come."""
+        if not states:
+            return
+        file = f"{len(self._commits):05d}.{len(self._written)}.safetensors"
+        flat = {
+            f"{name}/{n}": v.contiguous() for name, own in states.items() for n, v in own.items()
+        }
+        self._write(file, save(flat))
+        self._pending |= dict.fromkeys(states, file)
+
+    def commit(self, server: ServerState, record: Record) -> None:
+        """Finish the step."""
+        number = len(self._commits)
+        shared = {name: value.contiguous() for name, value in server.shared.items()}
+        self._write(_server_file(number), save(shared, {"round": str(server.round)}))
+        before = self._commits[-1].clients if self._commits else {}
+        # Through JSON, so that a record reads the same before and after a resume.
+        record = json.loads(json.dumps(record))
+        commit = Commit(number, record, self._written, {**before, **self._pending})
+        write_atomically(self._folder / _commit_file(number), commit.dump())
+        self._commits.append(commit)
+        self.server = server
+        self._pending, self._written = {}, {}
+        self._remove_superseded()
+
+    def _write(self, file: str, content: bytes) -> None:
+        write_atomically(self._folder / file, content)
+        self._written[file] = _digest(content)
+
+    def _read(self, file: str, names: Sequence[str]) -> dict[str, dict[str, Tensor]]:
+        wanted = set(names)
+        states: dict[str, dict[str, Tensor]] = {}
+        with safe_open(self._folder / file, framework="pt") as tensors:
+            for key in tensors.keys():  # noqa: SIM118 - not a mapping
+                name, parameter = key.rsplit("/", 1)
+                if name in wanted:
+                    states.setdefault(name, {})[parameter] = tensors.get_tensor(key)
+        return states
+
+    def _remove_superseded(self) -> None:
+        """Drop files that neither the last commit nor the one before it needs."""
+        last = self._commits[-2:]
+        needed = {file for commit in last for file in commit.clients.values()}
+        needed |= {_server_file(commit.number) for commit in last}
+        for path in self._folder.glob("*.safetensors"):
+            if path.name not in needed:
+                path.unlink()
+
+    # ---- opening -------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        """The longest sound run of commits; what comes after it is said and removed."""
+        while (self._folder / _commit_file(len(self._commits))).exists():
+            number = len(self._commits)
+            try:
+                self._commits.append(self._check(number))
+            except DamagedCheckpoint as error:
+                self._set_aside(number, error)
+                break
+        if self._commits:
+            self._check_files()
+
+    def _check(self, number: int) -> Commit:
+        path = self._folder / _commit_file(number)
+        try:
+            return Commit.parse(path.read_bytes())
+        except (ValueError, KeyError, TypeError) as error:
+            raise DamagedCheckpoint(f"checkpoint {path} is damaged ({error})") from error
+
+    def _check_files(self) -> None:
+        """Verify what the last commit needs; fall back by one where that fails."""
+        for attempt in range(2):
+            try:
+                self.server = self._verified_server(self._commits[-1])
+                return
+            except DamagedCheckpoint as error:
+                if attempt == 1 or len(self._commits) < 2:
+                    raise DamagedCheckpoint(
+                        f"{error}, and no earlier checkpoint is whole. The run cannot go on: "
+                        "start it anew in another folder."
+                    ) from error
+                self._set_aside(self._commits.pop().number, error)
+
+    def _verified_server(self, commit: Commit) -> ServerState:
+        digests = {file: digest for c in self._commits for file, digest in c.files.items()}
+        needed = {*commit.clients.values(), _server_file(commit.number)}
+        content = b""
+        for file in sorted(needed):
+            path = self._folder / file
+            content = path.read_bytes() if path.exists() else b""
+            if _digest(content) != digests.get(file):
+                raise DamagedCheckpoint(f"checkpoint file {path} is damaged or missing")
+        return self._server_state(commit)
+
+    def _server_state(self, commit: Commit) -> ServerState:
+        path = self._folder / _server_file(commit.number)
+        try:
+            with safe_open(path, framework="pt") as tensors:
+                round = int(tensors.metadata()["round"])
+        except SafetensorError as error:  # an empty server state has no tensors but is sound
+            raise DamagedCheckpoint(f"checkpoint file {path} is damaged ({error})") from error
+        return ServerState(round, load(path.read_bytes()))
+
+    def _set_aside(self, number: int, error: Exception) -> None:
+        used = f"step {number - 1}" if number else "the beginning"
+        self.notices.append(f"{error}: it is not used; the run goes on from {used}.")
+        for path in self._folder.glob("*.json"):
+            if int(path.stem) >= number:
+                path.rename(path.with_suffix(".damaged"))
+
+
+def _commit_file(number: int) -> str:
+    return f"{number:05d}.json"
+
+
+def _server_file(number: int) -> str:
+    return f"{number:05d}.server.safetensors"

@@ -1,0 +1,79 @@
+"""Who does the tasks: this process, or worker processes. Results are the same.
+
+Stack width 1 is the sequential reference: one client after another.
+"""
+
+import multiprocessing
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from typing import Protocol
+
+import torch
+
+from flic.federation.work import Answer, Task, Workshop
+
+
+class Runner(Protocol):
+    """Does tasks, in order."""
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[Answer]:
+        """Answers in the order of the tasks."""
+        ...
+
+
+class InProcess:
+    """One task after another, here."""
+
+    def __init__(self, workshop: Workshop) -> None:
+        self._workshop = workshop
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[Answer]:
+        """Answers in the order of the tasks."""
+        return map(self._workshop.do, tasks)
+
+
+class InWorkers:
+    """Tasks dealt to processes that each hold the workshop."""
+
+    def __init__(self, pool: ProcessPoolExecutor, *, workers: int) -> None:
+        self._pool = pool
+        self._in_flight = 2 * workers
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[Answer]:
+        """Answers in the order of the tasks; few are under way at once, to bound memory."""
+        pending: deque[Future[Answer]] = deque()
+        for task in tasks:
+            pending.append(self._pool.submit(_do, task))
+            if len(pending) >= self._in_flight:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+
+@contextmanager
+def open_runner(workshop: Workshop, *, workers: int) -> Iterator[Runner]:
+    """A runner with that many processes; 1 means this process."""
+    # Several threads in several processes on few cores slow each other down many times over.
+    torch.set_num_threads(1)
+    if workers == 1:
+        yield InProcess(workshop)
+        return
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, spawn, _equip, (workshop,)) as pool:
+        yield InWorkers(pool, workers=workers)
+
+
+_workshop: Workshop | None = None
+
+
+def _equip(workshop: Workshop) -> None:
+    global _workshop
+    torch.set_num_threads(1)
+    _workshop = workshop
+
+
+def _do(task: Task) -> Answer:
+    assert _workshop is not None
+    return _workshop.do(task)

@@ -1,0 +1,160 @@
+"""One run from its configuration to its folder.
+
+DIR/
+  config.json      the resolved configuration; `flic run --resume DIR` reads it
+  run.json         versions and machine
+  checkpoints/     state after every step (flic.federation.checkpoint)
+  rounds.json      per round: active clients, loss terms, bytes sent, mean accuracies
+  clients.parquet  per measured round and client: rows and right predictions
+  timings.json     seconds per step; the only thing that differs between equal runs
+  summary.json     accuracies at the last round and at the round validation chooses
+"""
+
+import json
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from flic.algorithms import build_algorithm
+from flic.config import RunConfig, validate
+from flic.data.inspect import refuse_unusable
+from flic.data.source import load
+from flic.errors import RunFolderError
+from flic.federation.checkpoint import DiskJournal, write_atomically
+from flic.federation.loop import Schedule, Simulation
+from flic.federation.roster import Roster
+from flic.federation.runners import open_runner
+from flic.federation.work import Workshop
+from flic.report.metrics import Outcome, Record, accuracy_at, validation_accuracy
+
+OnStep = Callable[[Record, int, int], None]
+"""Told after every step: its record, the steps of the whole run, and how many are done."""
+
+TIMINGS = ("seconds", "cpu_seconds")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that came to its end."""
+
+    folder: Path
+    outcome: Outcome
+    records: Sequence[Record]
+    notices: Sequence[str]
+
+    @property
+    def seconds(self) -> float:
+        """Wall seconds of all steps, over all resumptions."""
+        return sum(record["seconds"] for record in self.records)
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that left clients in the whole run."""
+        return sum(record.get("bytes_sent", 0) for record in self.records)
+
+
+def create(folder: Path, config: RunConfig) -> None:
+    """A folder for a new run; one that holds anything is refused."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        what = "a run" if (folder / "config.json").exists() else "other files"
+        raise RunFolderError(
+            f"output folder {folder} already holds {what}; expected a new or empty folder. "
+            f"Choose another with --out, or go on with: flic run --resume {folder}"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_json(folder / "run.json", _environment())
+    _write_json(folder / "config.json", config.model_dump(mode="json"))
+
+
+def read_config(folder: Path) -> RunConfig:
+    """The configuration a run folder was made with."""
+    path = folder / "config.json"
+    try:
+        raw = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise RunFolderError(
+            f"{folder} holds no run: {path} is missing; expected a folder that flic run made."
+        ) from None
+    except (ValueError, OSError) as error:
+        raise RunFolderError(f"{path} is damaged ({error}); the run cannot be resumed.") from None
+    return validate(raw, source=str(path))
+
+
+def carry_on(
+    folder: Path, *, workers: int = 1, on_step: OnStep = lambda record, total, done: None
+) -> Finished:
+    """Do all steps of the folder's run that are not done yet, then write its results."""
+    config = read_config(folder)
+    data = load(config.data, seed=config.seed)
+    notices = [finding.message for finding in refuse_unusable(data)]
+    data = data.with_validation(config.evaluation.validation_share, seed=config.seed)
+    dtype = config.engine.torch_dtype
+    roster = Roster(data, config.embedding, dtype=dtype)
+    algorithm = build_algorithm(
+        config.method, config, roster.population, seed=config.seed, dtype=dtype
+    )
+    workshop = Workshop(algorithm, roster, config.seed)
+    journal = DiskJournal(folder / "checkpoints")
+    with open_runner(workshop, workers=workers) as runner:
+        simulation = Simulation(workshop, _schedule(config, workers), journal, runner)
+        for record in simulation.steps():
+            on_step(record, simulation.num_steps(), len(journal.records))
+    return write_results(folder, journal.records, [*notices, *journal.notices])
+
+
+def _schedule(config: RunConfig, workers: int) -> Schedule:
+    return Schedule(
+        rounds=config.training.rounds,
+        participation=config.training.participation,
+        final_round=config.training.final_round,
+        evaluate_every=config.evaluation.every,
+        stack_width=config.engine.stack_width,
+        workers=workers,
+    )
+
+
+def write_results(folder: Path, records: Sequence[Record], notices: Sequence[str]) -> Finished:
+    """Results of a finished run, as files and as a value."""
+    outcome = Outcome.of(records)
+    _write_json(folder / "rounds.json", [_round(record) for record in records])
+    _write_json(folder / "timings.json", [{k: r[k] for k in TIMINGS} for r in records])
+    write_atomically(folder / "clients.parquet", _clients_table(records))
+    _write_json(folder / "summary.json", outcome.summary() | {"notices": list(notices)})
+    return Finished(folder, outcome, records, notices)
+
+
+def _round(record: Record) -> dict[str, Any]:
+    own = {k: v for k, v in record.items() if k not in ("scores", *TIMINGS)}
+    if "scores" in record:
+        own["test_accuracy"] = accuracy_at(record).mean
+        own["validation_accuracy"] = validation_accuracy(record)
+    return own
+
+
+def _clients_table(records: Sequence[Record]) -> bytes:
+    rows = [
+        {"round": record["round"], "client": name, **score}
+        for record in records
+        if "scores" in record
+        for name, score in record["scores"].items()
+    ]
+    buffer = BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), buffer)
+    return buffer.getvalue()
+
+
+def _environment() -> dict[str, str]:
+    packages = ("flic", "torch", "numpy", "scikit-learn", "safetensors", "pydantic")
+    own = {name: version(name) for name in packages}
+    return {"python": platform.python_version(), "machine": platform.machine(), **own}
+
+
+def _write_json(path: Path, value: object) -> None:
+    write_atomically(path, json.dumps(value, indent=1, ensure_ascii=False).encode())

@@ -1,0 +1,168 @@
+"""Every finding, on hand-made data that have this problem and no other."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+
+from flic.data import ClientData, FeatureSchema, FederatedData, Split, inspect, refuse_unusable
+from flic.errors import DataError
+
+HEALTHY_X = ((1.0, 5.0), (2.0, 3.0), (3.0, 9.0), (4.0, 4.0))
+
+
+def make_split(x: Sequence[Sequence[float]], y: Sequence[int]) -> Split:
+    return Split(torch.tensor(x).view(len(x), -1), torch.tensor(y, dtype=torch.int64))
+
+
+def make_client(**changes) -> ClientData:
+    """Healthy client 'ward-7' of two features and two classes, with the given changes."""
+    split = make_split(HEALTHY_X, (0, 0, 1, 1))
+    schema = FeatureSchema("hospital", ("age", "bmi"))
+    healthy = ClientData("ward-7", schema, split, Split.empty(2), split)
+    return replace(healthy, **changes)
+
+
+def federate(*clients: ClientData) -> FederatedData:
+    return FederatedData("wards", 3, clients)
+
+
+def only_finding(client: ClientData, *, fatal: bool) -> str:
+    """The message of the one finding there is."""
+    [finding] = inspect(federate(client))
+    assert (finding.client, finding.fatal) == ("ward-7", fatal)
+    assert finding.message.startswith("Client 'ward-7' ")
+    return finding.message
+
+
+def test_healthy_data_have_no_findings():
+    assert refuse_unusable(federate(make_client())) == []
+
+
+def test_no_clients():
+    [finding] = inspect(federate())
+    assert finding.fatal
+    assert finding.message == "Data 'wards' has no clients; expected at least one. Add a client."
+
+
+def test_one_name_twice():
+    [finding] = inspect(federate(make_client(), make_client(), make_client(name="other")))
+    assert finding.fatal
+    assert "'ward-7' is used more than once" in finding.message
+
+
+def test_no_training_rows():
+    client = make_client(train=Split.empty(2), test=Split.empty(2))
+    assert "has no training rows; expected two classes" in only_finding(client, fatal=True)
+
+
+def test_one_training_row():
+    row = make_split([(1.0, 2.0)], [0])
+    message = only_finding(make_client(train=row, test=row), fatal=True)
+    assert "has 1 training rows; expected two classes" in message
+
+
+def test_one_class():
+    rows = make_split(HEALTHY_X, (2, 2, 2, 2))
+    message = only_finding(make_client(train=rows, test=rows), fatal=True)
+    assert "has training rows of class 2 only; expected at least two classes" in message
+
+
+@pytest.mark.parametrize(
+    ("which", "name"), [("train", "training"), ("validation", "validation"), ("test", "test")]
+)
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_values_that_are_not_finite(which, name, bad):
+    rows = make_split([(1.0, bad), (2.0, 3.0), (3.0, bad), (4.0, 4.0)], (0, 0, 1, 1))
+    message = only_finding(make_client(**{which: rows}), fatal=True)
+    assert f"has 2 NaN or infinite values in its {name} rows, in 'bmi';" in message
+
+
+@pytest.mark.parametrize("label", [-1, 3])
+def test_labels_outside_the_classes(label):
+    rows = make_split(HEALTHY_X, (0, 0, label, label))
+    message = only_finding(
+        make_client(train=rows, test=make_client().test.take(torch.arange(2))), fatal=True
+    )
+    assert f"has training labels {label}; expected 0 to 2." in message
+
+
+def test_columns_that_the_schema_does_not_declare():
+    schema = FeatureSchema("hospital", ("age", "bmi", "smoker"))
+    findings = inspect(federate(make_client(schema=schema, validation=Split.empty(3))))
+    assert [finding.fatal for finding in findings] == [True, True]
+    for finding, which in zip(findings, ("training", "test"), strict=True):
+        assert f"has 2 columns in its {which} rows; expected 3" in finding.message
+
+
+@pytest.mark.parametrize("which", ["validation", "test"])
+def test_classes_without_training_rows(which):
+    rows = make_split(HEALTHY_X, (0, 1, 2, 2))
+    message = only_finding(make_client(**{which: rows}), fatal=True)
+    assert f"has {which} rows of classes it has no training row of: 2;" in message
+    assert "expected only 0, 1." in message
+
+
+def test_one_feature_name_twice():
+    schema = FeatureSchema("hospital", ("age", "age"))
+    message = only_finding(make_client(schema=schema), fatal=True)
+    assert "declares more than once: 'age'" in message
+
+
+def test_rows_without_labels():
+    rows = make_split(HEALTHY_X, (0, 1, 1))
+    message = only_finding(make_client(test=rows), fatal=True)
+    assert "has 4 test rows and 3 labels for them" in message
+
+
+def test_notice_of_a_class_with_one_row():
+    rows = make_split(HEALTHY_X, (0, 1, 1, 1))
+    message = only_finding(make_client(train=rows), fatal=False)
+    assert "has a single training row of classes 0;" in message
+
+
+def test_notice_of_constant_features():
+    rows = make_split([(1.0, 7.0), (2.0, 7.0), (3.0, 7.0), (4.0, 7.0)], (0, 0, 1, 1))
+    message = only_finding(make_client(train=rows), fatal=False)
+    assert "has 1 features of one value in all training rows: 'bmi'." in message
+
+
+def test_notice_of_duplicate_features():
+    rows = make_split([(1.0, 1.0), (2.0, 2.0), (3.0, 3.0), (4.0, 4.0)], (0, 0, 1, 1))
+    message = only_finding(make_client(train=rows), fatal=False)
+    assert "has 1 features equal to an earlier one in all training rows: 'bmi'." in message
+
+
+def test_long_lists_are_cut_short():
+    x = [[float(row)] + [0.0] * 8 for row in range(4)]
+    schema = FeatureSchema("hospital", tuple("abcdefghi"))
+    rows = make_split(x, (0, 0, 1, 1))
+    client = make_client(schema=schema, train=rows, validation=Split.empty(9), test=rows)
+    message = only_finding(client, fatal=False)
+    assert "has 8 features of one value in all training rows: " in message
+    assert "'b', 'c', 'd', 'e', 'f' and 3 more." in message
+
+
+def test_notices_are_returned_and_do_not_refuse():
+    rows = make_split(HEALTHY_X, (0, 1, 1, 1))
+    [notice] = refuse_unusable(federate(make_client(train=rows)))
+    assert not notice.fatal
+
+
+def test_all_fatal_findings_are_refused_at_once_without_the_notices():
+    lonely = make_client(name="ward-8", train=Split.empty(2), test=Split.empty(2))
+    broken = make_split([(1.0, float("nan")), (1.0, 2.0), (1.0, 3.0)], (0, 1, 9))
+    data = federate(make_client(train=broken), lonely, lonely)
+    with pytest.raises(DataError) as refusal:
+        refuse_unusable(data)
+    heading, *lines = str(refusal.value).splitlines()
+    assert heading == "Data 'wards' cannot be used; problems: 5."
+    assert [line.split("'")[1] for line in lines] == [
+        "ward-8",
+        "ward-7",
+        "ward-7",
+        "ward-8",
+        "ward-8",
+    ]
+    assert "one value" not in str(refusal.value)
