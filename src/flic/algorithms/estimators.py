@@ -19,6 +19,7 @@ from torch import Tensor
 
 from flic.algorithms.protocol import (
     Algorithm,
+    Generators,
     Population,
     ServerState,
     Stack,
@@ -55,7 +56,9 @@ class PerClientEstimator(Algorithm):
         del client, embedding
         return {}
 
-    def prepare(self, server, stack, data, *, rngs) -> Visit:
+    def prepare(
+        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
+    ) -> Visit:
         del server, data, rngs
         return Visit(stack, [], {})
 

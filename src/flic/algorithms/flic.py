@@ -11,7 +11,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from flic.algorithms.network import NetworkMethod, Workplace
-from flic.algorithms.protocol import Entry, ServerState, Stack, Visit, weighted_mean
+from flic.algorithms.protocol import (
+    Entry,
+    Generators,
+    ServerState,
+    Stack,
+    Visit,
+    weighted_mean,
+)
 from flic.alignment.anchors import Anchors, factor_name, initial_anchors, mean_name
 from flic.alignment.losses import alignment_loss, calibration_loss
 from flic.alignment.transport import Target, transport_targets
@@ -56,11 +63,15 @@ class Flic(NetworkMethod):
 
     # ---- the client half -----------------------------------------------------------------
 
-    def prepare(self, server, stack, data, *, rngs) -> Visit:
+    def prepare(
+        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
+    ) -> Visit:
         """φ_i fitted to the initial anchors.  Paper: sec:alignment, append:models."""
         return self._align(Workplace(server, stack, data, rngs), self.settings.pretraining.epochs)
 
-    def realign(self, server, stack, data, *, rngs) -> Visit:
+    def realign(
+        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
+    ) -> Visit:
         """φ_i fitted to the averaged anchors, as the authors' program does after every round."""
         epochs = self.settings.alignment.realign_epochs
         return self._align(Workplace(server, stack, data, rngs), epochs)

@@ -15,6 +15,7 @@ from torch import Tensor
 from flic.algorithms.protocol import (
     Algorithm,
     Entry,
+    Generators,
     Population,
     ServerState,
     Stack,
@@ -120,7 +121,9 @@ class NetworkMethod(Algorithm):
         theta = self.model.init(rng=rng, dtype=self.dtype)
         return phi | {n: theta[n] for n in theta if n in self.personal_names}
 
-    def prepare(self, server, stack, data, *, rngs) -> Visit:
+    def prepare(
+        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
+    ) -> Visit:
         """Equal budget: what FLIC spends on pre-training φ goes into plain training here."""
         epochs = self.settings.pretraining.epochs
         return self._warm_up(Workplace(server, stack, data, rngs), epochs)
@@ -129,7 +132,9 @@ class NetworkMethod(Algorithm):
     def realigns(self) -> bool:
         return self.settings.alignment.realign_epochs > 0
 
-    def realign(self, server, stack, data, *, rngs) -> Visit:
+    def realign(
+        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
+    ) -> Visit:
         """Equal budget: as in `prepare`, for the epochs FLIC spends on re-alignment."""
         epochs = self.settings.alignment.realign_epochs
         return self._warm_up(Workplace(server, stack, data, rngs), epochs)
@@ -142,7 +147,9 @@ class NetworkMethod(Algorithm):
         updates = self.updates(place, private, shared) if self.joint_names() else []
         return Visit(Stack(place.stack.embedding, private), updates, losses)
 
-    def client_update(self, server, stack, data, *, rngs) -> Visit:
+    def client_update(
+        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
+    ) -> Visit:
         """One round of an active client.  Paper: algo:FLIC-FEDREP, steps 4-16."""
         place = Workplace(server, stack, data, rngs)
         local, after = self.durations(server.round)
@@ -153,7 +160,9 @@ class NetworkMethod(Algorithm):
         updates = self.updates(place, private, shared)
         return Visit(Stack(stack.embedding, private), updates, losses)
 
-    def adapt(self, server, stack, data, *, rngs) -> Visit:
+    def adapt(
+        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
+    ) -> Visit:
         """Local parameters trained once more from the final shared part; nothing leaves."""
         place = Workplace(server, stack, data, rngs)
         plan = self.plan(place, self.settings.training.local, self.settings.training.batch_size)
@@ -202,13 +211,7 @@ class NetworkMethod(Algorithm):
 
     def plan(self, place: Workplace, duration: Duration, batch_size: int) -> BatchPlan:
         """Batches of one phase."""
-        return BatchPlan(
-            place.data,
-            duration,
-            batch_size=batch_size,
-            rows=min(batch_size, place.data.longest),
-            rngs=place.rngs,
-        )
+        return BatchPlan(place.data, duration, batch_size=batch_size, rngs=place.rngs)
 
     def each_shared(self, place: Workplace) -> dict[str, Tensor]:
         """Shared part of θ, a copy per client."""

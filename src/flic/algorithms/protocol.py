@@ -7,7 +7,7 @@ nothing else. Everything private has a leading client axis; a real silo is a sta
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -20,6 +20,9 @@ from flic.descent import Losses
 from flic.embedding.mlp import Mlp
 from flic.errors import IncompatibleUpdate
 from flic.shapes import Named
+
+Generators = Sequence[torch.Generator]
+"""One generator per client of a stack."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class Population:
     num_classes: int
     max_features: int
     total_rows: int
-    spaces: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    spaces: Mapping[str, Sequence[str]]
 
     @classmethod
     def of(cls, clients: Sequence[ClientData], num_classes: int) -> "Population":
@@ -122,13 +125,13 @@ class Algorithm(ABC):
 
     @abstractmethod
     def prepare(
-        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Sequence
+        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
     ) -> Visit:
         """Work of every client before round 0 (pre-training of φ_i)."""
 
     @abstractmethod
     def client_update(
-        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Sequence
+        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
     ) -> Visit:
         """Work of an active client in a round."""
 
@@ -138,7 +141,7 @@ class Algorithm(ABC):
         return False
 
     def realign(
-        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Sequence
+        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
     ) -> Visit:
         """Work of every client, active or not, after the server has averaged."""
         del server, data, rngs
@@ -146,7 +149,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def adapt(
-        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Sequence
+        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
     ) -> Visit:
         """Local work from which nothing leaves: the last round, or a client that joins late."""
 
@@ -201,5 +204,5 @@ def weighted_mean(
     """Mean of the holders' tensors; divided by `total_weight` where it is not their own sum."""
     weights = torch.tensor([e.weight for e in entries], dtype=torch.float64)
     values = torch.stack([e.value.to(torch.float64) for e in entries])
-    mean = torch.tensordot(weights, values, dims=1) / (total_weight or weights.sum())
-    return mean.to(entries[0].value.dtype)
+    total = (weights.view(-1, *[1] * (values.ndim - 1)) * values).sum(0)
+    return (total / (total_weight or float(weights.sum()))).to(entries[0].value.dtype)

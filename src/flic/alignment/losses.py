@@ -17,8 +17,7 @@ def data_loss(
 ) -> Float[Tensor, " clients"]:
     """Mean cross-entropy of each client's batch.  Paper: eq:PFL_local (f_i)."""
     loss = _cross_entropy(scores, batch.y)
-    real = batch.slot < batch.counts.shape[1]
-    return (loss * real).sum(1) / batch.rows
+    return (loss * batch.member.sum(2)).sum(1) / batch.rows
 
 
 def alignment_loss(

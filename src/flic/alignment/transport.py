@@ -18,10 +18,6 @@ from flic.gaussians import Gaussian, polar_gram, polar_gram_blocks
 # Up to this many rows, one masked Gram matrix of the whole batch is cheaper than one per class.
 SMALL_BATCH = 16
 
-# Class blocks are gathered by size, rounded up to this many rows: a block's matrix then depends
-# on its own size only, and few sizes mean few calls.
-BLOCK = 8
-
 
 @dataclass(frozen=True)
 class Target:
@@ -93,23 +89,9 @@ def _polar(y: Float[Tensor, "clients rows q"], batch: Batch) -> Float[Tensor, "c
     """Polar factor of each class's block of rows."""
     if y.shape[1] <= SMALL_BATCH:
         return polar_gram_blocks(y, torch.bmm(batch.member, batch.member.mT))
-    flat = torch.nn.functional.pad(y.flatten(0, 1), (0, 0, 0, 1))  # a zero row to pad with
+    # A zero row at the end is what padding (row −1) reads, and where its result goes.
+    flat = torch.nn.functional.pad(y.flatten(0, 1), (0, 0, 0, 1))
     polar = torch.zeros_like(flat)
-    for index in _blocks(batch, padding=len(flat) - 1):
+    for index in batch.blocks():
         polar[index] = polar_gram(flat[index])
     return polar[:-1].view_as(y)
-
-
-def _blocks(batch: Batch, *, padding: int) -> list[Tensor]:
-    """Row numbers of the class blocks, one array [blocks, size] per padded block size."""
-    counts = batch.counts.flatten()
-    ends = batch.counts.cumsum(1) + torch.arange(len(batch.counts))[:, None] * batch.x.shape[1]
-    starts = ends.flatten() - counts
-    padded = (counts + BLOCK - 1) // BLOCK * BLOCK
-    blocks = []
-    for size in padded[counts > 1].unique().tolist():
-        chosen = (padded == size) & (counts > 1)
-        offset = torch.arange(size)
-        index = starts[chosen, None] + offset
-        blocks.append(index.where(offset < counts[chosen, None], padding))
-    return blocks

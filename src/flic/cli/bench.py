@@ -1,2 +1,44 @@
-def bench() -> None:
-    """Placeholder"""
+"""`flic bench`: how fast the engine is on this machine."""
+
+import json
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from flic.cli.screen import table
+from flic.report.benchmark import measure
+
+
+class Format(StrEnum):
+    """How results are printed."""
+
+    text = "text"
+    json = "json"
+
+
+def bench(
+    format: Annotated[Format, typer.Option(help="A table, or one JSON object.")] = Format.text,
+) -> None:
+    """Measure the stacked engine against the sequential one, in one run and one thread."""
+    result = measure()
+    if format is Format.json:
+        typer.echo(json.dumps(asdict(result)))
+        return
+    rows = [
+        [
+            "rounds, 10 clients at batch 100: stacked over sequential",
+            f"{result.rounds_ratio:.2f} ×",
+        ],
+        ["pre-training, 100 clients at batch 10", f"{result.pretrain_ratio:.2f} ×"],
+        ["client-steps a second in rounds", f"{result.rounds_client_steps_per_second:,.0f}"],
+        [
+            "client-steps a second in pre-training",
+            f"{result.pretrain_client_steps_per_second:,.0f}",
+        ],
+        ["memory of a client in training", f"{result.kib_per_client:,.0f} KiB"],
+        ["share of the matrix product's peak in rounds", f"{100 * result.peak_share:.1f} %"],
+        ["peak of a float32 matrix product", f"{result.peak_gflops:.0f} GF/s"],
+    ]
+    table("Engine on this machine, one thread", ["figure", "value"], rows)

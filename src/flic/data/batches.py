@@ -5,15 +5,19 @@ every epoch with its own generator. Clients differ in their number of batches; s
 those still at work are a prefix of the stack at every step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from flic.data.stacked import StackedData
+
+# Class blocks are padded to a multiple of this: few sizes mean few calls, and a block's matrix
+# depends on its own size only.
+BLOCK = 8
 
 
 @dataclass(frozen=True)
@@ -38,26 +42,15 @@ class Batch:
 
     x: Float[Tensor, "working rows dim"]
     y: Int[Tensor, "working rows"]
-    slot: Int[Tensor, "working rows"]
     counts: Int[Tensor, "working slots"]
+    member: Float[Tensor, "working rows slots"]  # one where a row belongs to a slot
+    mass: Float[Tensor, "working rows"]  # 1/n_c, a row's weight in its class; 0 for padding
+    blocks: Callable[[], list[Tensor]]  # see BatchPlan.blocks; not every loss asks for them
 
     @property
     def rows(self) -> Float[Tensor, " working"]:
         """Number of real rows of each client."""
         return self.counts.sum(1).to(self.x)
-
-    @cached_property
-    def member(self) -> Float[Tensor, "working rows slots"]:
-        """One where a row belongs to a slot; padded rows belong to none."""
-        slots = torch.arange(self.counts.shape[1])
-        return (self.slot[:, :, None] == slots).to(self.x)
-
-    @cached_property
-    def mass(self) -> Float[Tensor, "working rows"]:
-        """Weight of each row in its class's empirical distribution, 1/n_c; 0 for padding."""
-        share = self.counts.clamp_min(1).to(self.x).reciprocal()
-        padded = torch.nn.functional.pad(share, (0, 1))
-        return padded.gather(1, self.slot)
 
 
 class BatchPlan:
@@ -69,7 +62,6 @@ class BatchPlan:
         duration: Duration,
         *,
         batch_size: int,
-        rows: int,
         rngs: Sequence[torch.Generator],
     ) -> None:
         """Draw the batches.
@@ -78,23 +70,28 @@ class BatchPlan:
             data: the stack, sorted by number of batches, most first.
             duration: epochs or steps of the visit.
             batch_size: n_i' of the paper.
-            rows: padded length of a batch, the same for every stack of a federation, so
-                that no result depends on which clients were stacked together.
             rngs: one generator per client.
         """
-        self._data = data
         steps = [duration.steps_for(n, batch_size) for n in data.train.counts]
         assert steps == sorted(steps, reverse=True)
         self.working = [sum(s > step for s in steps) for step in range(max(steps, default=0))]
-        self._index = torch.full((len(self.working), len(data), rows), data.train.x.shape[1] - 1)
+        # Padded length of a batch: the same for every stack of a federation, so that no result
+        # depends on which clients were stacked together.
+        rows = min(batch_size, data.longest)
+        length = data.train.x.shape[1]
+        index = torch.full((len(self.working), len(data), rows), length - 1)
         slot = data.slot_of_rows()
         for i, (n, count, rng) in enumerate(zip(data.train.counts, steps, rngs, strict=True)):
             own = _draw(n, count, min(batch_size, n), slot[i], rng)
-            self._index[:count, i, : own.shape[1]] = own
-        self._slot_of_rows = slot.flatten()
+            index[:count, i, : own.shape[1]] = own
+        self._index = index + torch.arange(len(data))[:, None] * length
         self._x = data.train.x.flatten(0, 1)
-        self._y = data.train.y.flatten()
-        self._offset = torch.arange(len(data))[:, None] * data.train.x.shape[1]
+        self._y = data.train.y.flatten()[self._index]
+        member = slot.flatten()[self._index][..., None] == torch.arange(data.classes.shape[1])
+        self._counts = member.sum(2)
+        self._member = member.to(data.train.x.dtype)
+        share = self._counts.clamp_min(1).to(self._member).reciprocal()
+        self._mass = (self._member @ share[..., None])[..., 0]
 
     def __len__(self) -> int:
         return len(self.working)
@@ -102,12 +99,45 @@ class BatchPlan:
     def batch(self, step: int) -> Batch:
         """Batch of every client that still works at `step`."""
         count = self.working[step]
-        index = (self._index[step, :count] + self._offset[:count]).flatten()
-        slot = self._slot_of_rows[index].view(count, -1)
-        slots = self._data.classes.shape[1]
-        counts = (slot[:, :, None] == torch.arange(slots)).sum(1)
-        x = self._x.index_select(0, index).view(count, -1, self._x.shape[1])
-        return Batch(x, self._y[index].view(count, -1), slot, counts)
+        x = self._x.index_select(0, self._index[step, :count].flatten())
+        return Batch(
+            x.view(count, -1, x.shape[1]),
+            self._y[step, :count],
+            self._counts[step, :count],
+            self._member[step, :count],
+            self._mass[step, :count],
+            partial(self.blocks, step),
+        )
+
+    def blocks(self, step: int) -> list[Tensor]:
+        """Row numbers of the class blocks of one step, an array [blocks, size] per block size."""
+        return [
+            index[bounds[step] : bounds[step + 1]]
+            for index, bounds in self._blocks_by_size
+            if bounds[step] < bounds[step + 1]
+        ]
+
+    @cached_property
+    def _blocks_by_size(self) -> list[tuple[Tensor, list[int]]]:
+        """For each padded size: row numbers of all blocks in order of steps, and where steps begin.
+
+        Found for all steps at once; one by one, it would cost as much as the training itself.
+        """
+        steps, clients, slots = self._counts.shape
+        counts = self._counts.flatten()
+        before = self._counts.cumsum(2) - self._counts
+        starts = (before + torch.arange(clients)[:, None] * self._index.shape[2]).flatten()
+        size = -(-counts // BLOCK) * BLOCK
+        step = torch.arange(steps).repeat_interleave(clients * slots)
+        found = []
+        for padded in size[counts > 1].unique().tolist():
+            chosen = ((size == padded) & (counts > 1)).nonzero().flatten()
+            offset = torch.arange(padded)
+            index = starts[chosen, None] + offset
+            index = index.where(offset < counts[chosen, None], -1)
+            bounds = torch.searchsorted(step[chosen], torch.arange(steps + 1))
+            found.append((index, bounds.tolist()))
+        return found
 
 
 def _draw(

@@ -5,6 +5,7 @@ Paper: append:models (one input, one hidden and one output layer of 64 units, Re
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float
@@ -18,7 +19,7 @@ FIRST_LAYER = "embedding.0.weight"
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Each client's own affine layer: x_i W_i + b_i."""
-    return torch.baddbmm(bias[:, None, :], x, weight)
+    return torch.bmm(x, weight).add_(bias[:, None, :])
 
 
 def init_linear(
@@ -54,7 +55,7 @@ class Mlp:
         """Parameters of one client with `features` features, unpadded."""
         parameters = {}
         sizes = (features, *self.sizes[1:])
-        for layer, (fan_in, fan_out) in enumerate(zip(sizes, sizes[1:], strict=False)):
+        for layer, (fan_in, fan_out) in enumerate(pairwise(sizes)):
             weight, bias = init_linear(fan_in, fan_out, rng=rng, dtype=dtype)
             parameters[f"embedding.{layer}.weight"] = weight
             parameters[f"embedding.{layer}.bias"] = bias
@@ -73,7 +74,7 @@ class Mlp:
             weight = parameters[f"embedding.{layer}.weight"]
             x = linear(x, weight, parameters[f"embedding.{layer}.bias"])
             if layer < last:
-                x = torch.relu(x)
+                x = torch.relu_(x)
                 x = x * masks[layer] if masks else x
         return x
 

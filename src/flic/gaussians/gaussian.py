@@ -109,9 +109,10 @@ class Gaussian:
 
         Paper: sec:methodo.    Z_c = v_c + L_c ξ_c
         """
-        root = self.root()
-        spread = noise * root[..., None, :] if self.is_diagonal else noise @ root.mT
-        return self.mean[..., None, :] + spread
+        mean, root = self.mean[..., None, :], self.root()
+        if self.is_diagonal:
+            return torch.addcmul(mean, noise, root[..., None, :])
+        return mean + noise @ root.mT
 
     def sample(self, num: int, *, generator: torch.Generator) -> Float[Tensor, "*batch {num} k"]:
         """`num` samples of every Gaussian of the batch."""

@@ -39,7 +39,7 @@ class SplitModel:
         if self.hidden_dim is None:
             return latent
         hidden = linear(latent, theta["hidden.weight"], theta["hidden.bias"])
-        return torch.nn.functional.leaky_relu(hidden)
+        return torch.nn.functional.leaky_relu_(hidden)
 
     def apply(
         self, theta: Named, latent: Float[Tensor, "clients rows k"]

@@ -24,10 +24,12 @@ import pyarrow.parquet as pq
 
 from flic.algorithms import build_algorithm
 from flic.config import RunConfig, validate
+from flic.data.client_data import FederatedData
 from flic.data.inspect import refuse_unusable
 from flic.data.source import load
 from flic.errors import RunFolderError
 from flic.federation.checkpoint import DiskJournal, write_atomically
+from flic.federation.journal import Journal, MemoryJournal
 from flic.federation.loop import Schedule, Simulation
 from flic.federation.roster import Roster
 from flic.federation.runners import open_runner
@@ -94,6 +96,24 @@ def carry_on(
     config = read_config(folder)
     data = load(config.data, seed=config.seed)
     notices = [finding.message for finding in refuse_unusable(data)]
+    journal = DiskJournal(folder / "checkpoints")
+    _advance(config, data, journal, workers=workers, on_step=on_step)
+    return write_results(folder, journal.records, [*notices, *journal.notices])
+
+
+def simulate(config: RunConfig, data: FederatedData | None = None) -> Outcome:
+    """Outcome of a run in memory, on the configuration's data or on your own."""
+    data = data or load(config.data, seed=config.seed)
+    refuse_unusable(data)
+    journal = MemoryJournal()
+    _advance(config, data, journal, workers=1, on_step=lambda record, total, done: None)
+    return Outcome.of(journal.records)
+
+
+def _advance(
+    config: RunConfig, data: FederatedData, journal: Journal, *, workers: int, on_step: OnStep
+) -> None:
+    """Do all steps that the journal does not hold yet."""
     data = data.with_validation(config.evaluation.validation_share, seed=config.seed)
     dtype = config.engine.torch_dtype
     roster = Roster(data, config.embedding, dtype=dtype)
@@ -101,12 +121,10 @@ def carry_on(
         config.method, config, roster.population, seed=config.seed, dtype=dtype
     )
     workshop = Workshop(algorithm, roster, config.seed)
-    journal = DiskJournal(folder / "checkpoints")
     with open_runner(workshop, workers=workers) as runner:
         simulation = Simulation(workshop, _schedule(config, workers), journal, runner)
         for record in simulation.steps():
             on_step(record, simulation.num_steps(), len(journal.records))
-    return write_results(folder, journal.records, [*notices, *journal.notices])
 
 
 def _schedule(config: RunConfig, workers: int) -> Schedule:

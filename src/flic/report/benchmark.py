@@ -1,0 +1,140 @@
+"""How fast the engine is: stacked against one client after another, in one run and one thread.
+
+The workload is the toy problems' size: 100 clients with 5 to 50 features, 3 of 20 classes each,
+400 rows, the paper's networks, 100 anchor samples a class, FLIC-HL with all its terms. Times are
+CPU seconds of interleaved repetitions; the best of each variant counts, since a busy machine only
+ever adds time.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from flic.algorithms import MethodSettings, build_algorithm
+from flic.data.client_data import ClientData, FederatedData, Split
+from flic.data.schema import FeatureSchema
+from flic.federation.roster import Roster
+from flic.federation.work import Stage, Task, Workshop
+from flic.seeding import generator
+
+CLIENTS, CLASSES, ROWS, ACTIVE = 100, 20, 400, 10
+LOCAL_EPOCHS, SHARED_EPOCHS, PRETRAINING_EPOCHS = 4, 1, 1
+REPETITIONS = 4
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Measured figures; ratios are sequential time over stacked time."""
+
+    rounds_ratio: float  # 10 clients at batch 100
+    pretrain_ratio: float  # 100 clients at batch 10
+    rounds_client_steps_per_second: float
+    pretrain_client_steps_per_second: float
+    kib_per_client: float  # parameters, gradients and optimiser state while a client trains
+    peak_share: float  # of the machine's own float32 matrix product, in rounds
+    peak_gflops: float
+
+
+def measure() -> Benchmark:
+    """Run the benchmark; takes about half a minute."""
+    torch.set_num_threads(1)
+    bench = _Bench()
+    active = bench.names[:: CLIENTS // ACTIVE]
+    rounds = bench.race("update", active, stacked_width=ACTIVE)
+    pretrain = bench.race("prepare", bench.names, stacked_width=CLIENTS)
+    per_epoch = ROWS // 100
+    steps = ACTIVE * per_epoch * (LOCAL_EPOCHS + SHARED_EPOCHS)
+    pretrain_steps = CLIENTS * PRETRAINING_EPOCHS * ROWS // 10
+    peak = _peak_gflops()
+    return Benchmark(
+        rounds_ratio=rounds.sequential / rounds.stacked,
+        pretrain_ratio=pretrain.sequential / pretrain.stacked,
+        rounds_client_steps_per_second=steps / rounds.stacked,
+        pretrain_client_steps_per_second=pretrain_steps / pretrain.stacked,
+        kib_per_client=bench.kib_per_client(),
+        peak_share=bench.gflop("update", active) / rounds.stacked / peak,
+        peak_gflops=peak,
+    )
+
+
+@dataclass(frozen=True)
+class _Race:
+    stacked: float
+    sequential: float
+
+
+class _Bench:
+    def __init__(self) -> None:
+        settings = MethodSettings.model_validate(
+            {
+                "training": {"local": f"{LOCAL_EPOCHS} epochs", "shared": "1 epoch"},
+                "pretraining": {"epochs": PRETRAINING_EPOCHS},
+            }
+        )
+        data = _workload()
+        self.roster = Roster(data, settings.embedding, dtype=torch.float32)
+        self.names = self.roster.names
+        algorithm = build_algorithm("flic-hl", settings, self.roster.population, seed=0)
+        self.workshop = Workshop(algorithm, self.roster, 0)
+        self.server = algorithm.init_server()
+
+    def work(self, stage: Stage, names: list[str], width: int) -> None:
+        for stack in self.roster.split(names, stack_width=width):
+            self.workshop.do(Task(stage, self.server, stack, [None] * len(stack)))
+
+    def race(self, stage: Stage, names: list[str], *, stacked_width: int) -> _Race:
+        """Best CPU seconds of both variants; a tenth of the clients tells the sequential time."""
+        few = names if len(names) <= ACTIVE else names[:: len(names) // ACTIVE]
+        self.work(stage, names, stacked_width)
+        stacked, sequential = [], []
+        for _ in range(REPETITIONS):
+            stacked.append(_cpu_seconds(lambda: self.work(stage, names, stacked_width)))
+            sequential.append(_cpu_seconds(lambda: self.work(stage, few, 1)))
+        return _Race(min(stacked), min(sequential) * len(names) / len(few))
+
+    def gflop(self, stage: Stage, names: list[str]) -> float:
+        with FlopCounterMode(display=False) as counter:
+            self.work(stage, names, len(names))
+        return counter.get_total_flops() / 1e9
+
+    def kib_per_client(self) -> float:
+        """Mean over clients; padded features count, as they take memory."""
+        total = 0
+        for stack in self.roster.split(self.names, stack_width=CLIENTS):
+            algorithm = self.workshop.algorithm
+            states = [
+                algorithm.init_client(self.roster[n], self.roster.architecture(n)) for n in stack
+            ]
+            private = self.roster.stack(stack, states).private
+            total += sum(value.numel() * value.element_size() for value in private.values())
+        return 4 * total / len(self.names) / 1024  # parameters, gradients, two moments
+
+
+def _workload() -> FederatedData:
+    clients = []
+    for i in range(CLIENTS):
+        rng = generator(0, "bench", i)
+        dim = 5 + round(45 * i / (CLIENTS - 1))
+        classes = torch.randperm(CLASSES, generator=rng)[:3]
+        y = classes[torch.randint(3, (ROWS,), generator=rng)]
+        x = torch.randn(ROWS, dim, generator=rng) + 0.2 * y[:, None]
+        schema = FeatureSchema(f"own-{i}", tuple(f"x{j}" for j in range(dim)))
+        rows = Split(x, y)
+        clients.append(ClientData(f"client-{i:03d}", schema, rows, Split.empty(dim), rows))
+    return FederatedData("bench", CLASSES, tuple(clients))
+
+
+def _cpu_seconds(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def _peak_gflops() -> float:
+    size = 2048
+    a = torch.randn(size, size)
+    best = min(_cpu_seconds(lambda: a @ a) for _ in range(REPETITIONS))
+    return 2 * size**3 / best / 1e9
