@@ -190,7 +190,7 @@ class NetworkMethod(Algorithm):
         """Lengths of the local and of the shared phase in a round."""
         training = self.settings.training
         nothing = Duration(steps=0)
-        if not self.apart_names() or round < training.shared_from_round:
+        if not self.apart_names() or 0 < round <= training.shared_from_round:
             return self._all_local(), nothing
         if training.shared_schedule == "after":
             return training.local, training.shared

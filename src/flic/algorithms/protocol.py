@@ -83,7 +83,7 @@ class Population:
             num_classes=num_classes,
             max_features=max(client.schema.dim for client in clients),
             total_rows=sum(len(client.train) for client in clients),
-            spaces={space: tuple(names) for space, names in spaces.items()},
+            spaces={space: tuple(sorted(names)) for space, names in spaces.items()},
         )
 
 

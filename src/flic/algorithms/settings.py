@@ -51,7 +51,7 @@ class TrainingConfig(Section):
     local: Length = Duration(epochs=10)  # M
     shared: Length = Duration(epochs=1)  # steps 13-14; "one epoch for representation learning"
     shared_schedule: Literal["after", "last"] = "after"  # "last": taken out of the local epochs
-    shared_from_round: int = Field(default=0, ge=0)
+    shared_from_round: int = Field(default=0, ge=0)  # rounds before the shared phase starts
     batch_size: int = Field(default=100, ge=1)  # n_i'
     optimiser: OptimiserConfig = OptimiserConfig()
     model_weight_decay: float = Field(default=0.0, ge=0)  # on g_θ, not on φ

@@ -27,11 +27,19 @@ def bench(
         typer.echo(json.dumps(asdict(result)))
         return
     rows = [
+        ["rounds, 10 clients at batch 100: over plain PyTorch", _times(result.rounds_ratio)],
         [
-            "rounds, 10 clients at batch 100: stacked over sequential",
-            f"{result.rounds_ratio:.2f} ×",
+            "… over the engine itself with stacks of one",
+            _times(result.rounds_ratio_to_stack_of_one),
         ],
-        ["pre-training, 100 clients at batch 10", f"{result.pretrain_ratio:.2f} ×"],
+        [
+            "pre-training, 100 clients at batch 10: over plain PyTorch",
+            _times(result.pretrain_ratio),
+        ],
+        [
+            "… over the engine itself with stacks of one",
+            _times(result.pretrain_ratio_to_stack_of_one),
+        ],
         ["client-steps a second in rounds", f"{result.rounds_client_steps_per_second:,.0f}"],
         [
             "client-steps a second in pre-training",
@@ -42,3 +50,7 @@ def bench(
         ["peak of a float32 matrix product", f"{result.peak_gflops:.0f} GF/s"],
     ]
     table("Engine on this machine, one thread", ["figure", "value"], rows)
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f} ×"

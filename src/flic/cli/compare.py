@@ -44,7 +44,9 @@ def compare(
     for seed in numbers:
         for name in names:
             own = settings.for_method(name, seed=seed)
-            cells.append(_cell(folder / f"{name}-seed{seed}", own, workers=workers, quiet=quiet))
+            tell = not cells  # every method sees the same data, and has the same notices
+            place = folder / f"{name}-seed{seed}"
+            cells.append(_cell(place, own, workers=workers, quiet=quiet, tell=tell))
     rows = compare_cells(cells, reference=reference)
     content = json.dumps([row.summary() for row in rows], indent=1).encode()
     write_atomically(folder / "comparison.json", content)
@@ -75,7 +77,7 @@ def _parse_seeds(text: str) -> list[int]:
     return numbers if "," in text else list(range(numbers[0]))
 
 
-def _cell(folder: Path, settings: RunConfig, *, workers: int, quiet: bool) -> Cell:
+def _cell(folder: Path, settings: RunConfig, *, workers: int, quiet: bool, tell: bool) -> Cell:
     """One run, new, resumed or already finished."""
     if (folder / "config.json").exists():
         if run_folder.read_config(folder) != settings:
@@ -85,7 +87,7 @@ def _cell(folder: Path, settings: RunConfig, *, workers: int, quiet: bool) -> Ce
             )
     else:
         run_folder.create(folder, settings)
-    done = carry_on(folder, settings, workers=workers, quiet=quiet)
+    done = carry_on(folder, settings, workers=workers, quiet=quiet, tell=tell)
     return Cell(settings.method, settings.seed, done.outcome, done.seconds, done.bytes_sent)
 
 

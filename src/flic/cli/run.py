@@ -22,6 +22,9 @@ Assignments = Annotated[
 ]
 
 
+SHOWN_NOTICES = 2
+
+
 def run(
     config: Annotated[
         Path | None, typer.Argument(metavar="CONFIG.toml", help="Settings of the run.")
@@ -60,15 +63,25 @@ def default_folder(name: str) -> Path:
     return Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
-def carry_on(folder: Path, settings: RunConfig, *, workers: int, quiet: bool) -> Finished:
-    """Do the run's remaining steps under a progress display."""
+def carry_on(
+    folder: Path, settings: RunConfig, *, workers: int, quiet: bool, tell: bool = True
+) -> Finished:
+    """Do the run's remaining steps under a progress display; then tell its notices."""
     title = f"{settings.method} (seed {settings.seed})"
     with StepDisplay(title, quiet=quiet) as display:
         finished = run_folder.carry_on(folder, workers=workers, on_step=display.step)
-    if not quiet:
-        for message in finished.notices:
-            notice(message)
+    if tell and not quiet:
+        _tell(finished)
     return finished
+
+
+def _tell(finished: Finished) -> None:
+    """The first notices; all of them are in summary.json."""
+    for message in finished.notices[:SHOWN_NOTICES]:
+        notice(message)
+    more = len(finished.notices) - SHOWN_NOTICES
+    if more > 0:
+        notice(f"and {more} more, all in {finished.folder / 'summary.json'}")
 
 
 def _show(finished: Finished, settings: RunConfig) -> None:

@@ -82,8 +82,8 @@ class BatchPlan:
         index = torch.full((len(self.working), len(data), rows), length - 1)
         slot = data.slot_of_rows()
         for i, (n, count, rng) in enumerate(zip(data.train.counts, steps, rngs, strict=True)):
-            own = _draw(n, count, min(batch_size, n), slot[i], rng)
-            index[:count, i, : own.shape[1]] = own
+            own = draw_batches(torch.cat([slot[i, :n], slot[i, -1:]]), count, batch_size, rng=rng)
+            index[:count, i, : own.shape[1]] = own.where(own < n, length - 1)
         self._index = index + torch.arange(len(data))[:, None] * length
         self._x = data.train.x.flatten(0, 1)
         self._y = data.train.y.flatten()[self._index]
@@ -140,14 +140,21 @@ class BatchPlan:
         return found
 
 
-def _draw(
-    n: int, steps: int, size: int, slot: Int[Tensor, " rows"], rng: torch.Generator
+def draw_batches(
+    slot: Int[Tensor, " rows"], steps: int, batch_size: int, *, rng: torch.Generator
 ) -> Int[Tensor, "steps size"]:
-    """Row numbers of `steps` batches, rows of one class together; `len(slot) - 1` pads."""
+    """Row numbers of `steps` batches, epoch by epoch, rows of one class together.
+
+    Args:
+        slot: class of each row; one row more than there are, which is what padding points to.
+        steps: number of batches.
+        batch_size: rows of a full batch.
+        rng: the client's generator.
+    """
+    n = len(slot) - 1
+    size = min(batch_size, n)
     per_epoch = -(-n // size)
-    epochs = -(-steps // per_epoch)
-    order = torch.rand(epochs, n, generator=rng).argsort(1)
-    padded = torch.nn.functional.pad(order, (0, per_epoch * size - n), value=len(slot) - 1)
+    order = torch.rand(-(-steps // per_epoch), n, generator=rng).argsort(dim=1, stable=True)
+    padded = torch.nn.functional.pad(order, (0, per_epoch * size - n), value=n)
     batches = padded.view(-1, size)[:steps]
-    by_class = slot[batches].argsort(dim=1, stable=True)
-    return batches.gather(1, by_class)
+    return batches.gather(1, slot[batches].argsort(dim=1, stable=True))

@@ -68,7 +68,7 @@ class Simulation:
         if stage != "evaluate":
             server, work = self._work(stage, server, record.get("active", everyone))
             record |= work
-        if stage == "update" and algorithm.realigns:
+        if stage in ("update", "adapt") and algorithm.realigns:
             server, _ = self._work("realign", server, everyone)
         if self._is_measured(stage, round):
             record["scores"] = self._measure(server)

@@ -1,0 +1,51 @@
+"""How a run is carried out changes no bit of what it finds."""
+
+import pytest
+import torch
+from conftest import NETWORKS
+
+from flic.algorithms import METHODS
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_same_seed_same_result(run, method):
+    run(method).assert_equals(run(method))
+
+
+@pytest.mark.parametrize("method", NETWORKS)
+def test_other_seed_other_result(run, method):
+    with pytest.raises(AssertionError):
+        run(method).assert_equals(run(method, seed=1))
+
+
+@pytest.mark.parametrize("stack_width", [1, 2])
+@pytest.mark.parametrize("method", METHODS)
+def test_stack_width_changes_no_bit(run, method, stack_width):
+    run(method).assert_equals(run(method, stack_width=stack_width))
+
+
+@pytest.mark.parametrize("method", NETWORKS)
+def test_stack_width_in_double_precision(run, method):
+    double = {"dtype": torch.float64}
+    run(method, **double).assert_equals(run(method, stack_width=1, **double), atol=1e-10)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_order_of_the_clients_does_not_matter(run, federation, method):
+    run(method).assert_equals(run(method, federation(order=[3, 2, 4, 0, 1])))
+
+
+@pytest.mark.parametrize("method", ["flic-hl", "within-space"])
+def test_worker_processes_change_no_bit(run, method):
+    run(method).assert_equals(run(method, workers=2))
+
+
+@pytest.mark.parametrize("method", NETWORKS)
+def test_a_client_that_was_not_sampled_is_unchanged(run, method):
+    before = run(method, rounds=0, final=False)
+    after = run(method, rounds=1, final=False)
+    active = after.records[1]["active"]
+    assert len(active) == 3
+    for name, state in after.states.items():
+        same = all(torch.equal(state[n], before.states[name][n]) for n in state)
+        assert same == (name not in active)
