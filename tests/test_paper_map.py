@@ -60,5 +60,7 @@ def test_docstrings_cite_labels_of_the_map_or_of_the_paper_style() -> None:
         for match in pattern.findall(path.read_text(encoding="utf-8"))
     ]
     assert len(cited) > 30
-    known = re.compile(r"(eq|algo|sec|table|theorem|append|fig|ass|subsec)[:0-9]?|\"|Baselines|step|`|all")
+    known = re.compile(
+        r"(eq|algo|sec|table|theorem|append|fig|ass|subsec)[:0-9]?|\"|Baselines|step|`|all"
+    )
     assert [(str(p), c) for p, c in cited if not known.search(c)] == []

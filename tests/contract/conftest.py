@@ -1,7 +1,7 @@
 """A federation with telling sizes, and every way to run it.
 
 No number of rows or features equals any size of the networks below, so that a tensor with such
-a dimension gives itself away.
+a dimension gives itself away. Nobody holds the last class.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,17 +23,17 @@ from flic.federation.runners import open_runner
 from flic.federation.work import Workshop
 from flic.seeding import generator
 
-CLASSES = 5
+CLASSES = 8
 DIMS = (7, 11, 13, 17, 140)  # the last one is wide enough for a stack of its own
 ROWS = (23, 41, 29, 37, 31)
 
 TINY: dict[str, Any] = {
     "training": {"local": "2 epochs", "batch_size": 10, "optimiser": {"learning_rate": 0.01}},
-    "embedding": {"latent_dim": 4, "hidden": [6], "dropout": 0.25},
-    "model": {"hidden_dim": 3},
+    "embedding": {"latent_dim": 8, "hidden": [16], "dropout": 0.25},
+    "model": {"hidden_dim": 24},
     "alignment": {"weight": 0.1, "calibration_weight": 0.1, "anchor_samples": 3},
     "pretraining": {"epochs": 1},
-    "fedhenn": {"probe_rows": 8},
+    "fedhenn": {"probe_rows": 32},
 }
 
 NETWORKS = [name for name, method in METHODS.items() if method.has_rounds]
@@ -43,7 +43,7 @@ def _client(i: int) -> ClientData:
     name = f"client-{i}"
     rng = generator(1, "contract", name)
     rows, dim = ROWS[i], DIMS[i]
-    held = torch.tensor([i % CLASSES, (i + 1) % CLASSES, (i + 3) % CLASSES])[: 2 + i % 2]
+    held = torch.tensor([i, i + 1, i + 3])[: 2 + i % 2]
     y = held[torch.arange(rows + 6) % len(held)]
     x = torch.randn(rows + 6, dim, generator=rng) + 0.3 * y[:, None]
     return ClientData(

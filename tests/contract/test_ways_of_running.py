@@ -6,6 +6,11 @@ from conftest import NETWORKS
 
 from flic.algorithms import METHODS
 
+UNEVEN = {
+    "embedding": {"latent_dim": 5, "hidden": [7]},
+    "model": {"hidden_dim": 3},
+}
+
 
 @pytest.mark.parametrize("method", METHODS)
 def test_same_seed_same_result(run, method):
@@ -19,14 +24,20 @@ def test_other_seed_other_result(run, method):
 
 
 @pytest.mark.parametrize("stack_width", [1, 2])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", NETWORKS)
 def test_stack_width_changes_no_bit(run, method, stack_width):
     run(method).assert_equals(run(method, stack_width=stack_width))
 
 
+@pytest.mark.xfail(reason="fused Adam rounds the last elements of a tensor differently")
+def test_stack_width_changes_no_bit_of_uneven_layers(run):
+    for method in NETWORKS:
+        run(method, **UNEVEN).assert_equals(run(method, stack_width=1, **UNEVEN))
+
+
 @pytest.mark.parametrize("method", NETWORKS)
 def test_stack_width_in_double_precision(run, method):
-    double = {"dtype": torch.float64}
+    double = {"dtype": torch.float64, **UNEVEN}
     run(method, **double).assert_equals(run(method, stack_width=1, **double), atol=1e-10)
 
 
@@ -49,3 +60,11 @@ def test_a_client_that_was_not_sampled_is_unchanged(run, method):
     for name, state in after.states.items():
         same = all(torch.equal(state[n], before.states[name][n]) for n in state)
         assert same == (name not in active)
+
+
+@pytest.mark.parametrize("method", NETWORKS)
+def test_realignment_reaches_clients_that_were_not_sampled(run, method):
+    before = run(method, rounds=0, final=False)
+    after = run(method, rounds=1, final=False, alignment={"realign_epochs": 1})
+    for name, state in after.states.items():
+        assert not all(torch.equal(state[n], before.states[name][n]) for n in state)

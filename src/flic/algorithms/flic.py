@@ -76,6 +76,10 @@ class Flic(NetworkMethod):
         epochs = self.settings.alignment.realign_epochs
         return self._align(Workplace(server, stack, data, rngs), epochs)
 
+    @property
+    def _warms_up(self) -> bool:
+        return True
+
     def _align(self, place: Workplace, epochs: int) -> Visit:
         """φ_i after descent on Σ_c W2²(μ_c, ν_φi^(c)) alone."""
         stack = place.stack
@@ -91,8 +95,6 @@ class Flic(NetworkMethod):
                 "alignment": alignment_loss(latent, batch, transport_targets(latent, batch, target))
             }
 
-        if not len(plan):
-            return Visit(stack, [], {})
         phi, terms = descend(
             under("embedding.", stack.private),
             losses,

@@ -129,8 +129,17 @@ class NetworkMethod(Algorithm):
         return self._warm_up(Workplace(server, stack, data, rngs), epochs)
 
     @property
+    def prepares(self) -> bool:
+        return self._warms_up and self.settings.pretraining.epochs > 0
+
+    @property
     def realigns(self) -> bool:
-        return self.settings.alignment.realign_epochs > 0
+        return self._warms_up and self.settings.alignment.realign_epochs > 0
+
+    @property
+    def _warms_up(self) -> bool:
+        """Whether the method has the whole budget; FLIC always has."""
+        return self.settings.training.baseline_budget == "equal"
 
     def realign(
         self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
@@ -140,8 +149,6 @@ class NetworkMethod(Algorithm):
         return self._warm_up(Workplace(server, stack, data, rngs), epochs)
 
     def _warm_up(self, place: Workplace, epochs: int) -> Visit:
-        if self.settings.training.baseline_budget == "rounds":
-            epochs = 0
         plan = self.plan(place, Duration(epochs=epochs), self.settings.pretraining.batch_size)
         private, shared, losses = self.train_private(place, plan, self.each_shared(place))
         updates = self.updates(place, private, shared) if self.joint_names() else []
@@ -219,9 +226,10 @@ class NetworkMethod(Algorithm):
 
     def start(self, place: Workplace) -> dict[str, Tensor]:
         """Private parameters at the start of a visit."""
-        private = dict(place.stack.private)
+        private, shared = dict(place.stack.private), self.each_shared(place)
         personal = {n: private[n] for n in self.personal_names}
-        return private | dict(self.rule.begin(self.each_shared(place), personal))
+        alpha = {n: shared[n] for n in self.shared_names}
+        return private | dict(self.rule.begin(alpha, personal))
 
     def theta(self, private: Named, shared: Named) -> dict[str, Tensor]:
         """θ_i of the local models.  Paper: table:perso_algo."""

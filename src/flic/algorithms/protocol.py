@@ -136,6 +136,11 @@ class Algorithm(ABC):
         """Work of an active client in a round."""
 
     @property
+    def prepares(self) -> bool:
+        """Whether clients do `prepare` before round 0."""
+        return False
+
+    @property
     def realigns(self) -> bool:
         """Whether all clients do `realign` after every round."""
         return False

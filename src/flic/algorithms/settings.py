@@ -90,7 +90,7 @@ class PretrainingConfig(Section):
 class FedHeNNConfig(Section):
     """The FedHeNN baseline (Makhija et al. 2022), with the pruned RAD of the paper."""
 
-    weight: float = Field(default=1e-3, ge=0)  # η
+    weight: float = Field(default=1.0, ge=0)  # η; of 0.001 to 10, this served it best
     probe_rows: int = Field(default=100, ge=2)  # rows of the RAD
 
 

@@ -11,6 +11,7 @@ lies in them. A commit that does not match its checksums is refused and the prev
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +58,7 @@ class Commit:
     number: int
     record: Record
     files: Mapping[str, str]  # file name → SHA-256 of what this step wrote
-    clients: Mapping[str, str]  # client → file with its state as of this step, all clients
+    clients: Mapping[str, str]  # client → file, of the clients that changed in this step
 
     def dump(self) -> bytes:
         """JSON with a checksum over itself."""
@@ -100,6 +101,9 @@ class DiskJournal:
         self.notices: list[str] = []
         self.server: ServerState | None = None
         self._commits: list[Commit] = []
+        self._place: dict[str, str] = {}  # client → file with its committed state
+        self._residents: Counter[str] = Counter()  # file → clients whose state lies in it
+        self._retiring: set[str] = set()  # files that only the commit before the last needs
         self._pending: dict[str, str] = {}
         self._written: dict[str, str] = {}
         self._load()
@@ -113,8 +117,7 @@ class DiskJournal:
 
     def states(self, names: Sequence[str]) -> list[Named | None]:
         """Latest private state of each client, pending ones included; None before any."""
-        committed = self._commits[-1].clients if self._commits else {}
-        where = {name: self._pending.get(name, committed.get(name)) for name in names}
+        where = {name: self._pending.get(name, self._place.get(name)) for name in names}
         found: dict[str, dict[str, Tensor]] = {}
         for file in {f for f in where.values() if f is not None}:
             found |= self._read(file, [n for n, f in where.items() if f == file])
@@ -136,15 +139,14 @@ class DiskJournal:
         number = len(self._commits)
         shared = {name: value.contiguous() for name, value in server.shared.items()}
         self._write(_server_file(number), save(shared, {"round": str(server.round)}))
-        before = self._commits[-1].clients if self._commits else {}
         # Through JSON, so that a record reads the same before and after a resume.
         record = json.loads(json.dumps(record))
-        commit = Commit(number, record, self._written, {**before, **self._pending})
+        commit = Commit(number, record, self._written, self._pending)
         write_atomically(self._folder / _commit_file(number), commit.dump())
-        self._commits.append(commit)
         self.server = server
         self._pending, self._written = {}, {}
-        self._remove_superseded()
+        for file in self._count(commit):
+            (self._folder / file).unlink(missing_ok=True)
 
     def _write(self, file: str, content: bytes) -> None:
         write_atomically(self._folder / file, content)
@@ -160,60 +162,62 @@ class DiskJournal:
                     states.setdefault(name, {})[parameter] = tensors.get_tensor(key)
         return states
 
-    def _remove_superseded(self) -> None:
-        """Drop files that neither the last commit nor the one before it needs."""
-        last = self._commits[-2:]
-        needed = {file for commit in last for file in commit.clients.values()}
-        needed |= {_server_file(commit.number) for commit in last}
-        for path in self._folder.glob("*.safetensors"):
-            if path.name not in needed:
-                path.unlink()
+    def _count(self, commit: Commit) -> list[str]:
+        """Take a commit into account; files that neither it nor the one before needs any more.
+
+        The work depends on the clients that changed, not on those registered.
+        """
+        self._commits.append(commit)
+        left = {self._place[name] for name in commit.clients if name in self._place}
+        for name, file in commit.clients.items():
+            if name in self._place:
+                self._residents[self._place[name]] -= 1
+            self._residents[file] += 1
+            self._place[name] = file
+        own = {*commit.files} - {_server_file(commit.number)}
+        empty = {file for file in self._retiring | own if not self._residents[file]} - left
+        self._retiring = {file for file in left if not self._residents[file]}
+        return [*sorted(empty), _server_file(commit.number - 2)]
 
     # ---- opening -------------------------------------------------------------------------
 
     def _load(self) -> None:
-        """The longest sound run of commits; what comes after it is said and removed."""
-        while (self._folder / _commit_file(len(self._commits))).exists():
-            number = len(self._commits)
+        """The longest sound run of commits; what comes after it is said and set aside."""
+        commits = self._read_commits()
+        while commits:
             try:
-                self._commits.append(self._check(number))
-            except DamagedCheckpoint as error:
-                self._set_aside(number, error)
+                self.server = self._verified_server(commits)
                 break
-        if self._commits:
-            self._check_files()
-
-    def _check(self, number: int) -> Commit:
-        path = self._folder / _commit_file(number)
-        try:
-            return Commit.parse(path.read_bytes())
-        except (ValueError, KeyError, TypeError) as error:
-            raise DamagedCheckpoint(f"checkpoint {path} is damaged ({error})") from error
-
-    def _check_files(self) -> None:
-        """Verify what the last commit needs; fall back by one where that fails."""
-        for attempt in range(2):
-            try:
-                self.server = self._verified_server(self._commits[-1])
-                return
             except DamagedCheckpoint as error:
-                if attempt == 1 or len(self._commits) < 2:
+                if self.notices:  # files of steps before the previous one are gone
                     raise DamagedCheckpoint(
-                        f"{error}, and no earlier checkpoint is whole. The run cannot go on: "
+                        f"{error}, and so is the checkpoint after it. The run cannot go on: "
                         "start it anew in another folder."
                     ) from error
-                self._set_aside(self._commits.pop().number, error)
+                self._set_aside(commits.pop().number, error)
+        for commit in commits:
+            self._count(commit)
 
-    def _verified_server(self, commit: Commit) -> ServerState:
-        digests = {file: digest for c in self._commits for file, digest in c.files.items()}
-        needed = {*commit.clients.values(), _server_file(commit.number)}
-        content = b""
-        for file in sorted(needed):
+    def _read_commits(self) -> list[Commit]:
+        commits: list[Commit] = []
+        while (path := self._folder / _commit_file(len(commits))).exists():
+            try:
+                commits.append(Commit.parse(path.read_bytes()))
+            except (ValueError, KeyError, TypeError) as error:
+                damaged = DamagedCheckpoint(f"checkpoint {path} is damaged ({error})")
+                self._set_aside(len(commits), damaged)
+                break
+        return commits
+
+    def _verified_server(self, commits: Sequence[Commit]) -> ServerState:
+        """Server state of the last commit, once every file it needs is what was written."""
+        digests = {file: digest for c in commits for file, digest in c.files.items()}
+        latest = {name: file for c in commits for name, file in c.clients.items()}
+        for file in sorted({*latest.values(), _server_file(commits[-1].number)}):
             path = self._folder / file
-            content = path.read_bytes() if path.exists() else b""
-            if _digest(content) != digests.get(file):
+            if not path.exists() or _digest(path.read_bytes()) != digests.get(file):
                 raise DamagedCheckpoint(f"checkpoint file {path} is damaged or missing")
-        return self._server_state(commit)
+        return self._server_state(commits[-1])
 
     def _server_state(self, commit: Commit) -> ServerState:
         path = self._folder / _server_file(commit.number)

@@ -65,7 +65,7 @@ class Simulation:
         record: Record = {"stage": stage, "round": round}
         if stage == "update":
             record["active"] = self._draw(round)
-        if stage != "evaluate":
+        if stage in ("update", "adapt") or (stage == "prepare" and algorithm.prepares):
             server, work = self._work(stage, server, record.get("active", everyone))
             record |= work
         if stage in ("update", "adapt") and algorithm.realigns:

@@ -1,0 +1,117 @@
+"""Commands and code in the documents work as printed."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from flic.config import RunConfig
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+# What a document shows at full size runs here in small: the command is the printed one, and
+# these settings come last.
+SMALL = [
+    "training.rounds=1",
+    "training.local=1 epoch",
+    "pretraining.epochs=1",
+    "data.num_clients=4",
+    "training.participation=0.5",
+]
+
+
+def _blocks(page: Path, language: str) -> list[str]:
+    text = page.read_text(encoding="utf-8")
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
+
+
+def _commands() -> list[tuple[str, str]]:
+    lines = [
+        (page.name, line.split("#")[0].strip())
+        for page in PAGES
+        for block in _blocks(page, "sh")
+        for line in block.splitlines()
+    ]
+    return [(page, line) for page, line in lines if line]
+
+
+FLIC_COMMANDS = [(p, c) for p, c in _commands() if c.startswith("flic ")]
+
+
+def test_every_command_is_a_script_or_flic() -> None:
+    others = [c for _, c in _commands() if not c.startswith("flic ")]
+    assert len(FLIC_COMMANDS) > 3
+    assert all((ROOT / command.split()[0]).is_file() for command in others)
+
+
+@pytest.mark.parametrize(("page", "command"), FLIC_COMMANDS, ids=lambda value: value)
+def test_flic_command_works(page: str, command: str, tmp_path: Path) -> None:
+    del page
+    shutil.copytree(ROOT / "experiments", tmp_path / "experiments")
+    words = shlex.split(command)
+    program = [str(Path(sys.executable).parent / words[0])]
+    if words[1] in ("run", "compare") and "--resume" not in words:
+        words += [part for setting in SMALL for part in ("--set", setting)]
+    if "--seeds" in words:
+        words[words.index("--seeds") + 1] = "1"
+    if "--resume" in words:
+        folder = words[words.index("--resume") + 1]
+        start = ["run", "experiments/demo.toml", "--out", folder]
+        small = [part for setting in SMALL for part in ("--set", setting)]
+        subprocess.run([*program, *start, *small], cwd=tmp_path, check=True, capture_output=True)
+    done = subprocess.run(
+        [*program, *words[1:]], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_code_runs(page: Path, tmp_path: Path) -> None:
+    for code in _blocks(page, "python"):
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_to_files_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text(encoding="utf-8"))
+    assert [t for t in targets if not (page.parent / t).exists()] == []
+
+
+def _keys(model: type[BaseModel], prefix: str = "") -> list[tuple[str, object]]:
+    found: list[tuple[str, object]] = []
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            found += _keys(field.annotation, f"{prefix}{name}.")
+        else:
+            found.append((f"{prefix}{name}", field.default))
+    return found
+
+
+def test_every_setting_and_its_default_is_documented() -> None:
+    page = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.+?`) \| (.*?) \|", page, flags=re.MULTILINE)
+    documented = {key: default for keys, default in rows for key in re.findall(r"`(.+?)`", keys)}
+    resolved = RunConfig.model_validate({"data": {"problem": "digits"}}).model_dump(mode="json")
+    for key, default in _keys(RunConfig):
+        if key in ("data", "methods"):
+            continue
+        short = key.removeprefix("training.")
+        assert short in documented or key in documented, key
+        value = resolved
+        for part in key.split("."):
+            value = value[part]
+        shown = documented.get(key, documented.get(short, ""))
+        assert shown.strip('`"') == (
+            str(value) if value not in (True, False) else str(value).lower()
+        ), key
