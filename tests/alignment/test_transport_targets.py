@@ -39,14 +39,28 @@ def plan_of(holdings: list[dict[int, int]], *, size: int) -> BatchPlan:
     return BatchPlan(data, Duration(epochs=1), batch_size=size, rngs=rngs)
 
 
-@pytest.fixture(params=["small", "large", "parts"])
+def whole(holdings: list[dict[int, int]], size: int) -> Batch:
+    return plan_of(holdings, size=size).batch(0)
+
+
+def part(size: int) -> Batch:
+    """First batch of an epoch that lacks a class of its first client."""
+    plan = plan_of(LARGE, size=size)
+    batches = (plan.batch(step) for step in range(len(plan)))
+    return next(batch for batch in batches if (batch.counts[0] == 0).any())
+
+
+BATCHES = {
+    "small": lambda: whole(SMALL, 15),
+    "large": lambda: whole(LARGE, 40),
+    "small part": lambda: part(9),
+    "large part": lambda: part(20),
+}
+
+
+@pytest.fixture(params=BATCHES)
 def batch(request) -> Batch:
-    if request.param == "parts":  # a second batch, in which some held classes are absent
-        batch = plan_of(LARGE, size=9).batch(2)
-        assert ((batch.counts == 0) & (torch.arange(SLOTS) < 2)).any()
-        return batch
-    plan = plan_of(SMALL, size=15) if request.param == "small" else plan_of(LARGE, size=40)
-    return plan.batch(0)
+    return BATCHES[request.param]()
 
 
 def latent_of(batch: Batch) -> Tensor:
@@ -110,7 +124,7 @@ def test_alignment_with_samples_is_the_distance_between_empirical_gaussians(batc
 
 @pytest.mark.parametrize("covariance", ["identity", "diagonal", "full"])
 def test_both_ways_to_the_polar_factor_agree(monkeypatch, covariance):
-    batch = plan_of(LARGE, size=40).batch(0)
+    batch = whole(LARGE, 40)
     latent = latent_of(batch)
     mean = normal(3, SLOTS, K, seed="mean").requires_grad_()
     target = Target.of(Gaussian(mean, factor_of(covariance, 3)))
@@ -138,7 +152,7 @@ def test_float32_keeps_to_the_distance(batch):
 
 
 def test_images_of_many_rows_have_the_moments_of_the_anchor():
-    batch = plan_of([{0: 30, 1: 20}], size=50).batch(0)
+    batch = whole([{0: 30, 1: 20}], 50)
     anchors = Gaussian(normal(1, SLOTS, K), normal(1, SLOTS, K, K))
     targets = transport_targets(latent_of(batch).detach(), batch, Target.of(anchors))
     for s, n in enumerate([30, 20]):
@@ -151,7 +165,7 @@ def test_images_of_many_rows_have_the_moments_of_the_anchor():
 
 @pytest.mark.parametrize("size", [1, 30])
 def test_single_row_goes_to_the_mean_and_the_trace_is_left(size):
-    batch = plan_of([{1: 1}], size=size).batch(0)
+    batch = whole([{1: 1}], size)
     latent, mean = latent_of(batch), normal(1, SLOTS, K)
     got = aligned(latent, batch, Target.of(Gaussian.isotropic(mean, 4.0)))
     expected = (latent[0, 0] - mean[0, 0]).square().sum() + 4 * K
@@ -180,7 +194,7 @@ def test_padded_rows_and_absent_classes_change_nothing(batch):
 
 
 def test_images_do_not_carry_gradients_of_the_rows():
-    batch = plan_of(SMALL, size=15).batch(0)
+    batch = whole(SMALL, 15)
     anchors = Gaussian.isotropic(normal(3, SLOTS, K))
     targets = transport_targets(latent_of(batch), batch, Target.of(anchors))
     assert not targets.rows.requires_grad

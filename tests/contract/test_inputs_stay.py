@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from conftest import NETWORKS, assert_same
+from telling import NETWORKS, assert_same
 
 STAGES = ["prepare", "client_update", "realign", "adapt"]
 VARIANTS = {

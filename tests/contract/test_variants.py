@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from conftest import TINY
+from telling import TINY
 
 import flic
 from flic.config import merge, resolve
@@ -95,7 +95,7 @@ def test_covariances_are_learnt(run, covariance):
     assert torch.equal(shared["anchor.7.factor"], start)  # nobody holds class 7
 
 
-def test_an_unlearnt_anchor_is_nobody_s(run, visit):
+def test_an_anchor_that_nobody_holds_stays(run, visit):
     initial = visit("flic-hl").server.shared
     moved = {n for n, v in run("flic-hl").server.shared.items() if not torch.equal(v, initial[n])}
     assert "anchor.7.mean" not in moved

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import NETWORKS
+from telling import NETWORKS
 
 from flic.algorithms import METHODS
 

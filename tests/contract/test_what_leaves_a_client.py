@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import DIMS, NETWORKS
+from telling import DIMS, NETWORKS
 
 from flic.algorithms.protocol import check_update
 from flic.personal import RULES

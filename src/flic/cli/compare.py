@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated
 
 import typer
@@ -15,6 +16,7 @@ from flic.federation.checkpoint import write_atomically
 from flic.report import run_folder
 from flic.report.comparison import Cell, Row
 from flic.report.comparison import compare as compare_cells
+from flic.report.run_folder import Finished
 
 
 def compare(
@@ -40,17 +42,22 @@ def compare(
     settings = load_config(config, set_ or [])
     names, numbers = _parse_methods(methods), _parse_seeds(seeds)
     folder = out or default_folder("compare")
-    cells = []
+    cells, ceilings = [], []
     for seed in numbers:
         for name in names:
             own = settings.for_method(name, seed=seed)
             tell = not cells  # every method sees the same data, and has the same notices
             place = folder / f"{name}-seed{seed}"
-            cells.append(_cell(place, own, workers=workers, quiet=quiet, tell=tell))
+            done = _run(place, own, workers=workers, quiet=quiet, tell=tell)
+            cells.append(Cell(name, seed, done.outcome, done.seconds, done.bytes_sent))
+            ceilings.append(done.ceiling)
     rows = compare_cells(cells, reference=reference)
     content = json.dumps([row.summary() for row in rows], indent=1).encode()
     write_atomically(folder / "comparison.json", content)
     _show(settings, rows, reference)
+    known = [ceiling for ceiling in ceilings if ceiling is not None]
+    if known:
+        typer.echo(f"Bayes accuracy, the ceiling: {percent(fmean(known))} %")
     typer.echo(f"runs and comparison.json: {folder}")
 
 
@@ -77,7 +84,7 @@ def _parse_seeds(text: str) -> list[int]:
     return numbers if "," in text else list(range(numbers[0]))
 
 
-def _cell(folder: Path, settings: RunConfig, *, workers: int, quiet: bool, tell: bool) -> Cell:
+def _run(folder: Path, settings: RunConfig, *, workers: int, quiet: bool, tell: bool) -> Finished:
     """One run, new, resumed or already finished."""
     if (folder / "config.json").exists():
         if run_folder.read_config(folder) != settings:
@@ -87,8 +94,7 @@ def _cell(folder: Path, settings: RunConfig, *, workers: int, quiet: bool, tell:
             )
     else:
         run_folder.create(folder, settings)
-    done = carry_on(folder, settings, workers=workers, quiet=quiet, tell=tell)
-    return Cell(settings.method, settings.seed, done.outcome, done.seconds, done.bytes_sent)
+    return carry_on(folder, settings, workers=workers, quiet=quiet, tell=tell)
 
 
 def _show(settings: RunConfig, rows: list[Row], reference: str) -> None:

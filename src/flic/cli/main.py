@@ -50,3 +50,6 @@ def main() -> None:
     except FlicError as error:
         complain(error)
         sys.exit(1)
+    except OSError as error:
+        complain(f"a file could not be read or written: {error}. Free space or choose --out.")
+        sys.exit(1)

@@ -93,4 +93,6 @@ def _show(finished: Finished, settings: RunConfig) -> None:
             rows.append([label, str(accuracy.round), *figures])
     columns = ["round", "", "mean %", "worst client %", "mean over rows %"]
     table(f"{settings.method}, seed {settings.seed}: test accuracy", columns, rows)
-    typer.echo(f"run folder: {finished.folder} ({finished.seconds:.1f} s of work)")
+    before, last = finished.cpu_seconds
+    typer.echo(f"{finished.seconds:.1f} s; CPU {before:.1f} s and {last:.1f} s in the last round")
+    typer.echo(f"run folder: {finished.folder}")

@@ -22,8 +22,8 @@ from flic.report.metrics import accuracy_at
 console = Console()
 
 
-def complain(error: Exception) -> None:
-    """The error as a sentence on standard error."""
+def complain(error: Exception | str) -> None:
+    """What is wrong, as a sentence on standard error."""
     typer.echo(f"flic: {error}", err=True)
 
 

@@ -7,11 +7,13 @@ import multiprocessing
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Protocol
 
 import torch
 
+from flic.errors import FederationError
 from flic.federation.work import Answer, Task, Workshop
 
 
@@ -44,12 +46,18 @@ class InWorkers:
     def run(self, tasks: Iterable[Task]) -> Iterator[Answer]:
         """Answers in the order of the tasks; few are under way at once, to bound memory."""
         pending: deque[Future[Answer]] = deque()
-        for task in tasks:
-            pending.append(self._pool.submit(_do, task))
-            if len(pending) >= self._in_flight:
+        try:
+            for task in tasks:
+                pending.append(self._pool.submit(_do, task))
+                if len(pending) >= self._in_flight:
+                    yield pending.popleft().result()
+            while pending:
                 yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
+        except BrokenProcessPool as error:
+            raise FederationError(
+                "a worker process died before its work was done; expected an answer. It may have "
+                "run out of memory: go on with --resume and fewer --workers."
+            ) from error
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pyarrow as pa
@@ -50,11 +51,18 @@ class Finished:
     outcome: Outcome
     records: Sequence[Record]
     notices: Sequence[str]
+    ceiling: float | None  # mean Bayes accuracy of the clients, where it is known
 
     @property
     def seconds(self) -> float:
         """Wall seconds of all steps, over all resumptions."""
         return sum(record["seconds"] for record in self.records)
+
+    @property
+    def cpu_seconds(self) -> tuple[float, float]:
+        """CPU seconds of this process before the last step, and in it."""
+        *before, last = [record["cpu_seconds"] for record in self.records]
+        return sum(before), last
 
     @property
     def bytes_sent(self) -> int:
@@ -98,7 +106,9 @@ def carry_on(
     notices = [finding.message for finding in refuse_unusable(data)]
     journal = DiskJournal(folder / "checkpoints")
     _advance(config, data, journal, workers=workers, on_step=on_step)
-    return write_results(folder, journal.records, [*notices, *journal.notices])
+    outcome = write_results(folder, journal.records, [*notices, *journal.notices])
+    notices += journal.notices
+    return Finished(folder, outcome, journal.records, notices, _mean_ceiling(data))
 
 
 def simulate(config: RunConfig, data: FederatedData | None = None) -> Outcome:
@@ -138,14 +148,19 @@ def _schedule(config: RunConfig, workers: int) -> Schedule:
     )
 
 
-def write_results(folder: Path, records: Sequence[Record], notices: Sequence[str]) -> Finished:
+def write_results(folder: Path, records: Sequence[Record], notices: Sequence[str]) -> Outcome:
     """Results of a finished run, as files and as a value."""
     outcome = Outcome.of(records)
     _write_json(folder / "rounds.json", [_round(record) for record in records])
     _write_json(folder / "timings.json", [{k: r[k] for k in TIMINGS} for r in records])
     write_atomically(folder / "clients.parquet", _clients_table(records))
     _write_json(folder / "summary.json", outcome.summary() | {"notices": list(notices)})
-    return Finished(folder, outcome, records, notices)
+    return outcome
+
+
+def _mean_ceiling(data: FederatedData) -> float | None:
+    known = [client.ceiling for client in data.clients if client.ceiling is not None]
+    return fmean(known) if len(known) == len(data.clients) else None
 
 
 def _round(record: Record) -> dict[str, Any]:

@@ -1,0 +1,105 @@
+"""A federation with telling sizes, and what tests compare of a run on it.
+
+No number of rows or features equals any size of the networks below, so that a tensor with such
+a dimension gives itself away. Nobody holds the last class.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from flic.algorithms import METHODS, Algorithm, ServerState, Stack
+from flic.data import ClientData, FeatureSchema, Split
+from flic.data.stacked import StackedData
+from flic.federation.journal import Record
+from flic.seeding import generator
+
+CLASSES = 8
+DIMS = (7, 11, 13, 17, 140)  # the last one is wide enough for a stack of its own
+ROWS = (23, 41, 29, 37, 31)
+
+TINY: dict[str, Any] = {
+    "training": {"local": "2 epochs", "batch_size": 10, "optimiser": {"learning_rate": 0.01}},
+    "embedding": {"latent_dim": 8, "hidden": [16], "dropout": 0.25},
+    "model": {"hidden_dim": 24},
+    "alignment": {"weight": 0.1, "calibration_weight": 0.1, "anchor_samples": 3},
+    "pretraining": {"epochs": 1},
+    "fedhenn": {"probe_rows": 32},
+}
+
+NETWORKS = [name for name, method in METHODS.items() if method.has_rounds]
+
+
+def make_client(i: int) -> ClientData:
+    name = f"client-{i}"
+    rng = generator(1, "contract", name)
+    rows, dim = ROWS[i], DIMS[i]
+    held = torch.tensor([i, i + 1, i + 3])[: 2 + i % 2]
+    y = held[torch.arange(rows + 6) % len(held)]
+    x = torch.randn(rows + 6, dim, generator=rng) + 0.3 * y[:, None]
+    return ClientData(
+        name,
+        _schema(i, dim),
+        Split(x[:rows], y[:rows]),
+        Split.empty(dim),
+        Split(x[rows:], y[rows:]),
+    )
+
+
+def _schema(i: int, dim: int) -> FeatureSchema:
+    """Clients 0-2 read one space, whose features they know in part and in orders of their own."""
+    names = [f"f{j}" for j in range(dim)]
+    if i == 0:
+        names = [f"f{j}" for j in range(12, 12 - dim, -1)]
+    return FeatureSchema("ward" if i < 3 else f"own-{i}", tuple(names))
+
+
+@dataclass(frozen=True)
+class Ran:
+    """All that a run leaves behind."""
+
+    records: list[Record]  # without timings
+    server: ServerState
+    states: dict[str, Mapping[str, Tensor]]
+
+    def assert_equals(self, other: "Ran", *, atol: float = 0.0) -> None:
+        assert _without_losses(self.records) == _without_losses(other.records)
+        for own, others in zip(self.records, other.records, strict=True):
+            assert own.get("losses", {}) == pytest.approx(others.get("losses", {}), abs=atol, rel=0)
+        assert_same(self.server.shared, other.server.shared, atol=atol)
+        assert self.states.keys() == other.states.keys()
+        for name, state in self.states.items():
+            assert_same(state, other.states[name], atol=atol)
+
+
+def _without_losses(records: Sequence[Record]) -> list[Record]:
+    return [{k: v for k, v in record.items() if k != "losses"} for record in records]
+
+
+def assert_same(a: Mapping[str, Tensor], b: Mapping[str, Tensor], *, atol: float = 0.0) -> None:
+    assert a.keys() == b.keys()
+    for name in a:
+        torch.testing.assert_close(a[name], b[name], atol=atol, rtol=0, msg=lambda m: m + name)
+
+
+@dataclass(frozen=True)
+class Visited:
+    """A method and one stack of clients, ready for a stage."""
+
+    algorithm: Algorithm
+    server: ServerState
+    stack: Stack
+    data: StackedData
+    seed: int = 0
+
+    @property
+    def rngs(self) -> list[torch.Generator]:
+        return [generator(self.seed, "stage", name) for name in self.data.names]
+
+    def do(self, stage: str, server: ServerState | None = None):
+        work = getattr(self.algorithm, stage)
+        return work(server or self.server, self.stack, self.data, rngs=self.rngs)

@@ -1,0 +1,120 @@
+"""What the paper says of FLIC, as equations between runs.  Paper: algo:FLIC-FEDREP."""
+
+import pytest
+import torch
+
+from flic.algorithms import METHODS
+from flic.gaussians import Gaussian, wasserstein2_sq
+
+NO_TERMS = {"weight": 0.0, "calibration_weight": 0.0}
+ONLY_ALIGNMENT = {"weight": 0.5, "calibration_weight": 0.0}
+PRETRAINING = {"epochs": 50, "batch_size": 1000}
+ADAM = {"optimiser": {"kind": "adam", "learning_rate": 0.02}}
+ONE_FULL_BATCH = {"local": "0 epochs", "shared": "1 epoch"}
+MEANS = [f"anchor.{c}.mean" for c in range(3)]
+
+
+def test_without_terms_and_without_sharing_flic_is_local(place):
+    """λ₁ = λ₂ = 0 and θ_i = β_i."""
+    flic = place("flic-class", alignment=NO_TERMS, training={"personalisation": "alone"})
+    local = place("local", model={"hidden_layer": False})
+    for _ in range(2):
+        flic, local = flic.after(flic.do("client_update")), local.after(local.do("client_update"))
+    assert flic.stack.private.keys() == local.stack.private.keys()
+    for name, value in local.stack.private.items():
+        assert torch.equal(flic.stack.private[name], value)
+
+
+def test_with_terms_flic_is_not_local(place):
+    flic = place("flic-class", training={"personalisation": "alone"}).do("client_update").stack
+    local = place("local", model={"hidden_layer": False}).do("client_update").stack
+    assert not torch.equal(flic.private["embedding.0.bias"], local.private["embedding.0.bias"])
+
+
+def test_with_an_empty_alpha_only_anchors_are_sent(place):
+    start = place("flic-class")
+    sent = {update.client: set(update.entries) for update in start.do("client_update").updates}
+    assert sent == {
+        "a": {"anchor.0.mean", "anchor.1.mean"},
+        "b": {"anchor.1.mean", "anchor.2.mean"},
+        "c": {"anchor.0.mean", "anchor.2.mean"},
+    }
+
+
+def objective(start, anchors):
+    """Σ_c Σ_i ω_i W2²(μ_c, ν_i^(c)) with ω_i = 1/(holders of c)."""
+    total = torch.zeros((), dtype=torch.float64)
+    for i, client in enumerate(start.data.clients):
+        for c in client.classes:
+            nu = Gaussian.from_samples(start.latent(i)[client.train.y == c])
+            total = total + wasserstein2_sq(anchors[c], nu) / 2
+    return total
+
+
+@pytest.mark.parametrize("covariance", ["identity", "diagonal", "full"])
+def test_a_round_is_a_gradient_step_on_the_barycentre_objective(place, covariance):
+    """Steps 14 and 20 with λ₂ = 0, plain gradient descent and all clients active."""
+    start = place(
+        "flic-class",
+        alignment=ONLY_ALIGNMENT,
+        training=ONE_FULL_BATCH,
+        anchors={"covariance": covariance, "eps": 0.0},
+    )
+    shared = start.server.shared
+    means = torch.stack([shared[n] for n in MEANS]).requires_grad_()
+    factors = [shared[f"anchor.{c}.factor"] for c in range(3)] if covariance != "identity" else None
+    factors = torch.ones(3, 4).double() if factors is None else torch.stack(factors)
+    factors.requires_grad_()
+    objective(start, Gaussian(means, factors)).backward()
+    found = start.after(start.do("client_update")).server.shared
+    expected = means - 0.1 * 0.5 * means.grad
+    torch.testing.assert_close(torch.stack([found[n] for n in MEANS]), expected)
+    if covariance != "identity":
+        expected = factors - 0.1 * 0.5 * factors.grad
+        moved = torch.stack([found[f"anchor.{c}.factor"] for c in range(3)])
+        torch.testing.assert_close(moved, expected, atol=1e-6, rtol=1e-6)
+
+
+def test_pretraining_brings_classes_to_their_anchors(place):
+    start = place("flic-class", pretraining=PRETRAINING, training=ADAM)
+    anchors = Gaussian.isotropic(torch.stack([start.server.shared[n] for n in MEANS]))
+    after = start.after(start.do("prepare", round=0))
+    assert objective(after, anchors) < 0.5 * objective(start, anchors)
+    heads = start.stack.private["head.weight"]
+    assert torch.equal(after.stack.private["head.weight"], heads)
+
+
+def test_the_alignment_loss_is_the_distance(place):
+    """One full batch: the reported term is λ₁ Σ_c W2²(μ_c, ν_i^(c)) of eq:W2_Gauss."""
+    start = place("flic-class", alignment=ONLY_ALIGNMENT, training={"local": "1 steps"})
+    losses = start.do("client_update", round=0).losses["alignment"]
+    anchors = Gaussian.isotropic(torch.stack([start.server.shared[n] for n in MEANS]))
+    for i, client in enumerate(start.data.clients):
+        nus = {c: Gaussian.from_samples(start.latent(i)[client.train.y == c]) for c in (0, 1, 2)}
+        expected = sum(wasserstein2_sq(anchors[c], nus[c]) for c in client.classes)
+        torch.testing.assert_close(losses[i], 0.5 * expected)
+
+
+def test_nearest_anchor_is_the_least_distance(place):
+    changes = {"predict_by": "nearest-anchor"}
+    start = place("flic-class", model=changes, pretraining=PRETRAINING, training=ADAM)
+    start = start.after(start.do("prepare", round=0))
+    splits = [client.test for client in start.data.clients]
+    scores = start.algorithm.predict(start.server, start.stack, start.data, splits)
+    means = torch.stack([start.server.shared[n] for n in MEANS])
+    for i, client in enumerate(start.data.clients):
+        held = torch.tensor(client.classes)
+        nearest = held[torch.cdist(start.latent(i), means[held]).argmin(1)]
+        assert torch.equal(scores[i].argmax(1), nearest)
+        assert len(nearest.unique()) == 2
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_nobody_predicts_a_class_it_does_not_hold(place, method):
+    start = place(method)
+    splits = [client.test for client in start.data.clients]
+    scores = start.algorithm.predict(start.server, start.stack, start.data, splits)
+    for client, own in zip(start.data.clients, scores, strict=True):
+        lacked = sorted({0, 1, 2} - set(client.classes))
+        assert (own[:, lacked] == -torch.inf).all()
+        assert own[:, list(client.classes)].isfinite().all()
