@@ -22,6 +22,9 @@ from flic.shapes import Named
 Losses = dict[str, Float[Tensor, " clients"]]
 """Weighted loss terms of each client, by name; their sum is what descends."""
 
+# Elements of the widest vector a processor computes with: 512 bits of float32.
+VECTOR = 16
+
 LossFn = Callable[[Named, int, int], Losses]
 """Loss terms from (parameters of the working clients, step, number of working clients)."""
 
@@ -52,12 +55,14 @@ def descend(
         optimiser: the rule of a step. Its state starts anew with every call.
         weight_decay: coefficient of ½‖·‖² by name; none where a name is absent.
     """
-    moving = {name: value.clone().contiguous() for name, value in parameters.items()}
-    state = _State.of(list(moving.values()))
+    slabs = {name: _slab(value) for name, value in parameters.items()}
+    shapes = {name: value.shape[1:] for name, value in parameters.items()}
+    clients = len(next(iter(slabs.values())))
+    state = _State.of(list(slabs.values()))
     totals: Losses = {}
     for step, count in enumerate(working):
-        leaves = {name: value[:count].requires_grad_(True) for name, value in moving.items()}
-        losses = loss_fn(leaves, step, count)
+        leaves = {name: slab[:count].requires_grad_(True) for name, slab in slabs.items()}
+        losses = loss_fn(_views(leaves, shapes), step, count)
         total = torch.stack(list(losses.values())).sum()
         gradients = torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)
         values = [leaf.detach() for leaf in leaves.values()]
@@ -65,8 +70,28 @@ def descend(
             if weight_decay and weight_decay.get(name):
                 gradient.add_(value, alpha=weight_decay[name])
         _descent_step(values, gradients, state, optimiser)
-        _accumulate(totals, losses, clients=len(next(iter(moving.values()))))
-    return moving, _mean_over_steps(totals, working)
+        _accumulate(totals, losses, clients=clients)
+    return _views(slabs, shapes), _mean_over_steps(totals, working)
+
+
+def _slab(value: Tensor) -> Float[Tensor, "clients size"]:
+    """A copy with one row per client, padded to whole vectors of the processor.
+
+    The fused kernel rounds what is left over after the last whole vector differently; without
+    padding a result would depend on a client's place in the stack.
+    """
+    flat = value.detach().flatten(1)
+    return torch.nn.functional.pad(flat, (0, -flat.shape[1] % VECTOR)).clone()
+
+
+def _views(slabs: Named, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
+    """Parameters in their own shapes, as views of the slabs."""
+    views = {}
+    for name, slab in slabs.items():
+        size = shapes[name].numel()
+        own = slab if size == slab.shape[1] else slab[:, :size]
+        views[name] = own.unflatten(1, shapes[name])
+    return views
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from flic.algorithms.settings import MethodSettings
 from flic.data.client_data import ClientData, Split
 from flic.data.stacked import StackedData
 from flic.embedding.mlp import Mlp
+from flic.errors import DataError
 
 
 class PerClientEstimator(Algorithm):
@@ -79,11 +80,22 @@ class PerClientEstimator(Algorithm):
         scores = torch.full((len(split), self.population.num_classes), float("-inf"))
         if not len(split):
             return scores
-        model = self.estimator().fit(client.train.x.numpy(), client.train.y.numpy())
+        model = self._fitted(client)
         probabilities = model.predict_proba(split.x.numpy())
         floor = np.finfo(probabilities.dtype).tiny
         scores[:, model.classes_] = torch.from_numpy(np.log(probabilities.clip(floor))).float()
         return scores
+
+    def _fitted(self, client: ClientData) -> Any:
+        x, y = client.train.x.numpy(), client.train.y.numpy()
+        try:
+            return self.estimator().fit(x, y)
+        except ValueError as error:
+            raise DataError(
+                f"client {client.name!r} has {len(y)} training rows of {len(client.classes)} "
+                f"classes, and {self.name} cannot be fitted to them: {error} Give the client more "
+                "rows, or leave the method out."
+            ) from error
 
 
 class Lda(PerClientEstimator):
@@ -92,7 +104,7 @@ class Lda(PerClientEstimator):
     name = "lda"
 
     def estimator(self) -> Any:
-        return LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto")
+        return LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
 
 
 class Logistic(PerClientEstimator):

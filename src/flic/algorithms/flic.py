@@ -154,7 +154,8 @@ class Flic(NetworkMethod):
             targets = transport_targets(latent, batch, self._target(place, batch, anchors))
             terms["alignment"] = settings.weight * alignment_loss(latent, batch, targets)
         if settings.calibration_weight:
-            samples = anchors.reparameterise(self._noise(place, batch, settings.anchor_samples))
+            noise = self._noise(place, batch, [settings.anchor_samples] * len(latent))
+            samples = anchors.reparameterise(noise)
             scores = self.model.apply(theta, samples.flatten(1, 2))
             classes = place.data.classes[: len(latent)]
             loss = calibration_loss(scores, classes)
@@ -194,22 +195,25 @@ class Flic(NetworkMethod):
         return Anchors(shared[MEAN], shared.get(FACTOR)).gaussian(self.settings.anchors)
 
     def _target(self, place: Workplace, batch: Batch, anchors: Gaussian) -> Target:
-        """What the batch is transported to: the anchors, or samples of them."""
+        """What the batch is transported to: the anchors, or as many samples of them as rows."""
         if self.settings.alignment.target == "closed-form":
             return Target.of(anchors)
-        noise = self._noise(place, batch, batch.x.shape[1])
+        noise = self._noise(place, batch, batch.counts.sum(1).tolist())
         return Target.of_samples(anchors.reparameterise(noise), batch.counts)
 
     def _noise(
-        self, place: Workplace, batch: Batch, num: int
+        self, place: Workplace, batch: Batch, nums: Sequence[int]
     ) -> Float[Tensor, "clients slots num k"]:
-        """Standard normal ξ of each working client, from its own generator."""
+        """Standard normal ξ: `nums` of each working client for each of its classes.
+
+        Drawn from the client's own generator, and never for padding: what a client draws must not
+        depend on whom it is stacked with.
+        """
         clients, slots = batch.counts.shape
-        noise = torch.empty(
-            clients, slots, num, self.settings.embedding.latent_dim, dtype=self.dtype
-        )
-        for own, rng in zip(noise, place.rngs[:clients], strict=True):
-            own.normal_(generator=rng)
+        shape = (clients, slots, max(nums), self.settings.embedding.latent_dim)
+        noise = torch.zeros(shape, dtype=self.dtype)
+        for own, client, num, rng in zip(noise, place.data.clients, nums, place.rngs, strict=False):
+            own[: len(client.classes), :num].normal_(generator=rng)
         return noise
 
     def score(self, place: Workplace, private: Named, shared: Named, latent: Tensor) -> Tensor:

@@ -298,8 +298,12 @@ class NetworkMethod(Algorithm):
 
     def masks(self, place: Workplace, batch: Batch) -> Sequence[Tensor]:
         """Dropout factors of the working clients."""
-        clients, rows, _ = batch.x.shape
-        return place.stack.embedding.draw_masks(rows, place.rngs[:clients], dtype=self.dtype)
+        if not place.stack.embedding.dropout:
+            return ()
+        rows = batch.counts.sum(1).tolist()
+        masks = place.stack.embedding.draw_masks(rows, place.rngs[: len(rows)], dtype=self.dtype)
+        padding = batch.x.shape[1] - max(rows)
+        return [torch.nn.functional.pad(mask, (0, 0, 0, padding)) for mask in masks]
 
     def _descend(
         self, parameters: Named, losses: LossFn, plan: BatchPlan

@@ -15,9 +15,6 @@ from torch import Tensor
 from flic.data.batches import Batch
 from flic.gaussians import Gaussian, polar_gram, polar_gram_blocks
 
-# Up to this many rows, one masked Gram matrix of the whole batch is cheaper than one per class.
-SMALL_BATCH = 16
-
 
 @dataclass(frozen=True)
 class Target:
@@ -64,11 +61,22 @@ def transport_targets(
     with torch.no_grad():
         means = torch.bmm((batch.member * batch.mass[..., None]).mT, latent)
         centred = latent - torch.bmm(batch.member, means)
-        polar = _polar(_times_root(centred * spread, root, batch), batch)
+        real = spread * _above_rounding(centred, latent)
+        polar = _polar(_times_root(centred * real, root, batch), batch)
     reach = _times_root(polar, _transposed(root), batch)  # P_r Fᵀ
     rows = torch.bmm(batch.member, target.mean) + reach / spread
     trace = (target.trace * (batch.counts > 0)).sum(1)
     return Targets(rows, trace - reach.square().sum((1, 2)))
+
+
+def _above_rounding(centred: Tensor, latent: Tensor) -> Float[Tensor, "clients rows 1"]:
+    """One where a centred row is more than rounding, else zero.
+
+    Where all rows of a class agree, nothing is left but rounding, and its polar factor would be
+    a direction out of nowhere, of full length.
+    """
+    noise = (8 * torch.finfo(latent.dtype).eps) ** 2 * latent.square().sum(-1, keepdim=True)
+    return (centred.square().sum(-1, keepdim=True) > noise).to(latent)
 
 
 def _times_root(rows: Tensor, root: Tensor, batch: Batch) -> Tensor:
@@ -87,7 +95,7 @@ def _transposed(root: Tensor) -> Tensor:
 
 def _polar(y: Float[Tensor, "clients rows q"], batch: Batch) -> Float[Tensor, "clients rows q"]:
     """Polar factor of each class's block of rows."""
-    if y.shape[1] <= SMALL_BATCH:
+    if batch.is_small:
         return polar_gram_blocks(y, torch.bmm(batch.member, batch.member.mT))
     # A zero row at the end is what padding (row −1) reads, and where its result goes.
     flat = torch.nn.functional.pad(y.flatten(0, 1), (0, 0, 0, 1))

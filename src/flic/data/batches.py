@@ -19,6 +19,9 @@ from flic.data.stacked import StackedData
 # depends on its own size only.
 BLOCK = 8
 
+# Up to this many rows, one masked Gram matrix of the whole batch is cheaper than one per class.
+SMALL_BATCH = 16
+
 
 @dataclass(frozen=True)
 class Duration:
@@ -46,6 +49,7 @@ class Batch:
     member: Float[Tensor, "working rows slots"]  # one where a row belongs to a slot
     mass: Float[Tensor, "working rows"]  # 1/n_c, a row's weight in its class; 0 for padding
     blocks: Callable[[], list[Tensor]]  # see BatchPlan.blocks; not every loss asks for them
+    is_small: bool = False  # whether one matrix of the whole batch is cheaper than one per class
 
     @property
     def rows(self) -> Float[Tensor, " working"]:
@@ -72,6 +76,7 @@ class BatchPlan:
             batch_size: n_i' of the paper.
             rngs: one generator per client.
         """
+        self._is_small = batch_size <= SMALL_BATCH
         steps = [duration.steps_for(n, batch_size) for n in data.train.counts]
         assert steps == sorted(steps, reverse=True)
         self.working = [sum(s > step for s in steps) for step in range(max(steps, default=0))]
@@ -107,6 +112,7 @@ class BatchPlan:
             self._member[step, :count],
             self._mass[step, :count],
             partial(self.blocks, step),
+            self._is_small,
         )
 
     def blocks(self, step: int) -> list[Tensor]:

@@ -6,7 +6,7 @@ Images get their convolutional trunk here, beside the perceptron for vectors.
 from collections.abc import Sequence
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 from torch import Tensor
 
 from flic.data.schema import FeatureSchema
@@ -24,7 +24,7 @@ class EmbeddingConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     latent_dim: int = Field(default=64, ge=1)
-    hidden: tuple[int, ...] = (64, 64)
+    hidden: tuple[PositiveInt, ...] = (64, 64)
     dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
 
 

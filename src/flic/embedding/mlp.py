@@ -79,14 +79,15 @@ class Mlp:
         return x
 
     def draw_masks(
-        self, rows: int, rngs: Sequence[torch.Generator], *, dtype: torch.dtype
-    ) -> list[Tensor]:
-        """Dropout factors for one step, each client's from its own generator."""
+        self, rows: Sequence[int], rngs: Sequence[torch.Generator], *, dtype: torch.dtype
+    ) -> list[Float[Tensor, "clients rows width"]]:
+        """Dropout factors for one step: each client's from its own generator, for its own rows."""
         if not self.dropout:
             return []
         keep = 1.0 - self.dropout
-        masks = []
-        for width in self.hidden:
-            uniform = torch.stack([torch.rand(rows, width, generator=g) for g in rngs])
-            masks.append((uniform < keep).to(dtype) / keep)
+        masks = [torch.zeros(len(rngs), max(rows), width, dtype=dtype) for width in self.hidden]
+        for i, (count, rng) in enumerate(zip(rows, rngs, strict=True)):
+            for mask in masks:
+                uniform = torch.rand(count, mask.shape[2], generator=rng)
+                mask[i, :count] = (uniform < keep).to(dtype) / keep
         return masks
