@@ -66,7 +66,7 @@ class Client:
 
     def batches(self, epochs: int, size: int, rng: torch.Generator) -> Iterator[list[Tensor]]:
         """Rows and labels of fresh batches: in every epoch each row once, in a new order."""
-        for order in torch.rand(epochs, len(self.y), generator=rng).argsort(1):
+        for order in torch.rand(epochs, len(self.y), generator=rng).argsort(dim=1, stable=True):
             for rows in order.split(size):
                 yield [self.x[rows], self.y[rows]]
 
@@ -92,7 +92,7 @@ def objective(
     z = client.phi(x)
     data = cross_entropy(client.beta(leaky_relu(alpha(z))), y)
     calibration = torch.zeros((), dtype=torch.float64)
-    for c, xi_c in zip(client.classes, xi[: len(client.classes)], strict=True):
+    for c, xi_c in zip(client.classes, xi, strict=True):
         scores = client.beta(leaky_relu(alpha(v[c] + xi_c)))  # Z_c = v_c + L_c ξ_c with L_c = I
         calibration = calibration + cross_entropy(scores, torch.full((len(xi_c),), c))
     pull = alignment(v, z, y)
@@ -123,8 +123,6 @@ def flic(data: FederatedData, s: Settings, *, seed: int) -> Iterator[Round]:
     rng = generator(seed, "server", "anchors")
     v = torch.randn(C, k, generator=rng, dtype=torch.float64)
     clients = [Client(own, C, s, seed) for own in sorted(data.clients, key=lambda own: own.name)]
-    # Every client draws as many ξ, whatever it holds: so do the clients of the engine.
-    noise = (max(len(client.classes) for client in clients), s.anchor_samples, k)
 
     for client in clients:
         rng = generator(seed, "prepare", 0, client.name)
@@ -140,6 +138,7 @@ def flic(data: FederatedData, s: Settings, *, seed: int) -> Iterator[Round]:
         for client in active:
             rng = generator(seed, "update", t, client.name)
             alpha_i, v_i = deepcopy(alpha), v.clone().requires_grad_()  # step 4
+            noise = (len(client.classes), s.anchor_samples, k)  # shape of ξ
 
             adam = torch.optim.Adam([*client.phi.parameters(), *client.beta.parameters()], lr=lr)
             terms = []
@@ -147,12 +146,13 @@ def flic(data: FederatedData, s: Settings, *, seed: int) -> Iterator[Round]:
                 xi = torch.randn(noise, generator=rng, dtype=torch.float64)
                 terms.append(objective(client, alpha_i, v_i, x, y, xi, s=s))
                 descent_step(adam, terms[-1].sum())  # steps 7, 8
-            losses.append(torch.stack(terms).detach().mean(0))
+            losses.append(torch.stack(terms).detach().mean(0))  # steps 10, 11: φ_i, β_i stay here
 
             adam = torch.optim.Adam([*alpha_i.parameters(), v_i], lr=lr)
             for x, y in client.batches(s.shared_epochs, s.batch_size, rng):
                 xi = torch.randn(noise, generator=rng, dtype=torch.float64)
-                descent_step(adam, objective(client, alpha_i, v_i, x, y, xi, s=s).sum())  # 13, 14
+                total = objective(client, alpha_i, v_i, x, y, xi, s=s).sum()
+                descent_step(adam, total)  # steps 13, 14
             versions.append((client, alpha_i, v_i.detach()))  # step 16
 
         alpha = deepcopy(alpha)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from flic.descent import OptimiserConfig, descend
+from flic.descent import VECTOR, OptimiserConfig, descend
 
 STEPS = [7, 4, 4, 1]  # of each client
 WORKING = [4, 3, 3, 3, 1, 1, 1]
@@ -12,14 +12,16 @@ RATE = 0.03
 
 
 def normal(*shape: int) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(len(shape)), dtype=torch.double)
+    return torch.randn(
+        shape, generator=torch.Generator().manual_seed(len(shape)), dtype=torch.double
+    )
 
 
 def start() -> dict[str, Tensor]:
-    return {"weight": normal(4, 3, 2), "bias": normal(4, 2)}
+    return {"weight": normal(4, 8, 2), "bias": normal(4, 2)}
 
 
-X = normal(4, 5, 3)
+X = normal(4, 5, 8) / 2
 
 
 def terms(p: dict[str, Tensor], step: int, x: Tensor) -> dict[str, Tensor]:
@@ -102,15 +104,54 @@ def test_parameters_the_loss_does_not_ask_for_stay_but_for_weight_decay():
         torch.testing.assert_close(trained["unused"], expected * unused["unused"])
 
 
-def test_gradients_of_another_layout_are_read_rightly():
-    a = normal(1, 2, 3)
-    w = torch.zeros(1, 3, 2, dtype=torch.double)
+LAYOUTS = {
+    "transposed": lambda w: (normal(1, 8, 4) * w.mT).sum((1, 2)),
+    "expanded": lambda w: w.sum((1, 2)),
+    "sliced": lambda w: w[:, ::2].sum((1, 2)),
+}
+
+
+@pytest.mark.parametrize("loss", LAYOUTS.values(), ids=LAYOUTS.keys())
+def test_gradients_of_any_layout_are_read_rightly(loss):
+    w = torch.zeros(1, 4, 8, dtype=torch.double, requires_grad=True)  # two vectors, no padding
+    (gradient,) = torch.autograd.grad(loss(w).sum(), w)
     optimiser = OptimiserConfig(learning_rate=RATE)
-    trained, _ = descend(
-        {"w": w}, lambda p, *_: {"x": (a * p["w"].mT).sum((1, 2))}, [1], optimiser=optimiser
-    )
+    trained, _ = descend({"w": w}, lambda p, *_: {"x": loss(p["w"])}, [1], optimiser=optimiser)
     # the first step of Adam is the rate times the sign of the gradient
-    torch.testing.assert_close(trained["w"], -RATE * a.mT.sign(), atol=1e-8, rtol=0)
+    torch.testing.assert_close(trained["w"], -RATE * gradient.sign(), atol=1e-7, rtol=0)
+
+
+def test_weight_decay_of_one_parameter_does_not_reach_another():
+    # autograd gives a and b one and the same gradient, and c an expanded one
+    named = {name: torch.ones(1, VECTOR, dtype=torch.double) for name in "abc"}
+    trained, _ = descend(
+        named,
+        lambda p, *_: {"x": ((p["a"] + p["b"]) ** 2 + p["c"]).sum(1)},
+        [1],
+        optimiser=OptimiserConfig(kind="sgd", learning_rate=0.1),
+        weight_decay={"a": 1.0, "c": 2.0},
+    )
+    # gradients 4 + 1, 4 and 1 + 2
+    assert [trained[name][0, 0].item() for name in "abc"] == pytest.approx([0.5, 0.6, 0.7])
+
+
+def test_bits_of_a_client_do_not_depend_on_its_company():
+    rng = torch.Generator().manual_seed(0)
+    w, slopes = torch.randn(7, 13, generator=rng), torch.randn(30, 7, 13, generator=rng)
+
+    def fall(who: slice) -> Tensor:
+        steps = [len(w[who])] * len(slopes)
+        trained, _ = descend(
+            {"w": w[who]},
+            lambda p, step, _: {"x": (p["w"] * slopes[step, who]).sum(1)},
+            steps,
+            optimiser=OptimiserConfig(),
+        )
+        return trained["w"]
+
+    together = fall(slice(7))
+    for i in range(7):
+        assert torch.equal(fall(slice(i, i + 1))[0], together[i])
 
 
 def test_every_call_starts_a_new_optimiser():

@@ -20,7 +20,7 @@ from flic.federation.work import Workshop
 from flic.seeding import generator
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "flic_by_hand.py"
-SEED = 3
+SEED = 1
 
 # features, and rows of each class: single rows, fewer rows than a batch, more rows than
 # dimensions, two padded widths (160 and 48), numbers of classes from 2 to 4.

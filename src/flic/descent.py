@@ -60,15 +60,18 @@ def descend(
     clients = len(next(iter(slabs.values())))
     state = _State.of(list(slabs.values()))
     totals: Losses = {}
+    decay = weight_decay or {}
     for step, count in enumerate(working):
         leaves = {name: slab[:count].requires_grad_(True) for name, slab in slabs.items()}
         losses = loss_fn(_views(leaves, shapes), step, count)
         total = torch.stack(list(losses.values())).sum()
         gradients = torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)
         values = [leaf.detach() for leaf in leaves.values()]
-        for name, value, gradient in zip(leaves, values, gradients, strict=True):
-            if weight_decay and weight_decay.get(name):
-                gradient.add_(value, alpha=weight_decay[name])
+        # Not in place: autograd may hand out one tensor for two parameters, or an expanded one.
+        gradients = [
+            gradient.add(value, alpha=decay[name]) if decay.get(name) else gradient
+            for name, value, gradient in zip(leaves, values, gradients, strict=True)
+        ]
         _descent_step(values, gradients, state, optimiser)
         _accumulate(totals, losses, clients=clients)
     return _views(slabs, shapes), _mean_over_steps(totals, working)

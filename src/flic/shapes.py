@@ -10,11 +10,8 @@ classes   C, all classes of the federation
 
 from collections.abc import Mapping
 
-from jaxtyping import Float
+
 from torch import Tensor
 
 Named = Mapping[str, Tensor]
 """Tensors under names; the only container parameters ever travel in."""
-
-Scalars = Float[Tensor, " clients"]
-"""One number per client of a stack."""

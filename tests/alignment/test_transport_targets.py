@@ -1,5 +1,7 @@
 """The alignment term against W2² of eq:W2_Gauss, class by class, in value and gradient."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -129,23 +131,17 @@ def test_both_ways_to_the_polar_factor_agree(monkeypatch, covariance):
     mean = normal(3, SLOTS, K, seed="mean").requires_grad_()
     target = Target.of(Gaussian(mean, factor_of(covariance, 3)))
     grouped = aligned(latent, batch, target)
-    monkeypatch.setattr(transport, "SMALL_BATCH", 99)
     monkeypatch.setattr(transport, "polar_gram", None)  # must not be asked again
-    assert_same(aligned(latent, batch, target), grouped, latent, mean)
+    at_once = aligned(latent, replace(batch, is_small=True), target)
+    assert_same(at_once, grouped, latent, mean)
 
 
 def test_float32_keeps_to_the_distance(batch):
     latent = latent_of(batch).detach()
     anchors = Gaussian.isotropic(normal(len(batch.x), SLOTS, K, seed="mean"))
     single = Target.of(Gaussian.isotropic(anchors.mean.float()))
-    narrow = Batch(
-        batch.x.float(),
-        batch.y,
-        batch.counts,
-        batch.member.float(),
-        batch.mass.float(),
-        batch.blocks,
-    )
+    parts = {name: getattr(batch, name).float() for name in ("x", "member", "mass")}
+    narrow = replace(batch, **parts)
     got = aligned(latent.float(), narrow, single)
     expected = textbook(latent, batch, anchors).float()
     torch.testing.assert_close(got, expected, atol=0, rtol=1e-5)
@@ -172,12 +168,19 @@ def test_single_row_goes_to_the_mean_and_the_trace_is_left(size):
     assert_same(got, expected[None], latent)
 
 
-def test_rows_that_all_agree_are_as_one_row(batch):
-    latent = torch.ones(*batch.x.shape[:2], K, dtype=torch.float64)
-    mean = torch.zeros(len(batch.x), SLOTS, K, dtype=torch.float64)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_that_all_agree_are_as_one_row(batch, dtype):
+    # their mean is not exactly theirs: what centring leaves is rounding and has no direction
+    parts = {name: getattr(batch, name).to(dtype) for name in ("x", "member", "mass")}
+    batch = replace(batch, **parts)
+    row = normal(K, seed="row").to(dtype)
+    latent = row.expand(*batch.x.shape[:2], K).contiguous().requires_grad_()
+    mean = torch.zeros(len(batch.x), SLOTS, K, dtype=dtype)
     got = aligned(latent, batch, Target.of(Gaussian.isotropic(mean)))
-    # per class ‖1 − 0‖² + tr I
-    torch.testing.assert_close(got, 2 * K * (batch.counts > 0).sum(1).double())
+    present = (batch.counts > 0).sum(1).to(dtype)
+    torch.testing.assert_close(got, present * (row.square().sum() + K))
+    (gradient,) = torch.autograd.grad(got.sum(), latent)
+    torch.testing.assert_close(gradient, 2 * batch.mass[..., None] * row.expand_as(latent))
 
 
 def test_padded_rows_and_absent_classes_change_nothing(batch):

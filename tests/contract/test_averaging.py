@@ -82,9 +82,7 @@ def test_participants_divide_literally_too(visit):
 @pytest.mark.parametrize("client_weight", ["equal", "rows"])
 def test_holders_send_their_own_classes_by_their_rows(visit, method, client_weight):
     place = visit(method, training={"client_weight": client_weight})
-    for update, client in zip(
-        place.do("client_update").updates, place.data.clients, strict=True
-    ):
+    for update, client in zip(place.do("client_update").updates, place.data.clients, strict=True):
         sent = {n: e.weight for n, e in update.entries.items() if n.startswith("anchor.")}
         counts = client.class_counts
         by_rows = client_weight == "rows"

@@ -34,10 +34,11 @@ def test_no_stage_changes_its_inputs(visit, method, variant):
         assert_same(old, new)
 
 
+@pytest.mark.parametrize("names", [["client-1"], ["client-1", "client-3"]], ids=len)
 @pytest.mark.parametrize("method", NETWORKS)
-def test_an_answer_shares_no_memory_with_the_server(visit, method):
+def test_an_answer_shares_no_memory_with_the_server(visit, method, names):
     """The authors' aliasing bug: one client's training moved what another one started from."""
-    place = visit(method, training={"local": "0 epochs", "shared": "0 epochs"})
+    place = visit(method, names, training={"local": "0 epochs", "shared": "0 epochs"})
     before = snapshot(place)
     done = place.do("client_update")
     for update in done.updates:

@@ -95,6 +95,13 @@ def test_covariances_are_learnt(run, covariance):
     assert torch.equal(shared["anchor.7.factor"], start)  # nobody holds class 7
 
 
+@pytest.mark.parametrize("learn", ["after", "every-batch"])
+def test_anchors_are_learnt_either_way(run, visit, learn):
+    initial = visit("flic-class").server.shared
+    shared = run("flic-class", anchors={"learn": learn}).server.shared
+    assert not torch.equal(shared["anchor.1.mean"], initial["anchor.1.mean"])
+
+
 def test_an_anchor_that_nobody_holds_stays(run, visit):
     initial = visit("flic-hl").server.shared
     moved = {n for n, v in run("flic-hl").server.shared.items() if not torch.equal(v, initial[n])}
@@ -106,6 +113,21 @@ def test_shared_phase_starts_late(run, visit):
     initial = visit("flic-hl").server.shared
     late = run("flic-hl", rounds=1, training={"shared_from_round": 1}).server.shared
     assert all(torch.equal(late[n], initial[n]) for n in initial)
+
+
+@pytest.mark.parametrize(
+    "local",
+    [
+        "3 epochs",
+        pytest.param("3 steps", marks=pytest.mark.xfail(reason="counted as no epochs at all")),
+    ],
+)
+def test_a_shared_phase_at_the_end_leaves_the_local_work_before_it(visit, local):
+    shared = local.replace("3", "1")
+    changes = {"shared_schedule": "last", "local": local, "shared": shared}
+    place = visit("flic-hl", training=changes)
+    trained = place.do("client_update").stack.private["embedding.0.bias"]
+    assert not torch.equal(trained, place.stack.private["embedding.0.bias"])
 
 
 @pytest.mark.parametrize("preset", ["paper", "authors", "recommended"])

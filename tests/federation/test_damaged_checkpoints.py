@@ -158,9 +158,10 @@ def test_a_step_that_could_not_be_written_is_done_again(
     steps = simulation(data, DiskJournal(tmp_path / "full")).steps()
     next(steps)
     next(steps)
-    with monkeypatch.context() as full_disk, pytest.raises(OSError, match="No space left"):
+    with monkeypatch.context() as full_disk:
         full_disk.setattr(os, "fsync", fail_to_sync)
-        next(steps)
+        with pytest.raises(OSError, match="No space left"):
+            next(steps)
     journal = DiskJournal(tmp_path / "full")
     assert (len(journal.records), journal.notices) == (2, [])
     list(simulation(data, journal).steps())
@@ -189,9 +190,10 @@ def test_a_crash_after_any_write_loses_no_committed_step(
             raise Dead
         fsync(handle)
 
-    with monkeypatch.context() as doomed, pytest.raises(Dead):
+    with monkeypatch.context() as doomed:
         doomed.setattr(os, "fsync", die_later)
-        next(steps)
+        with pytest.raises(Dead):
+            next(steps)
     journal = DiskJournal(tmp_path)
     assert len(journal.records) == 1
     assert journal.notices == []

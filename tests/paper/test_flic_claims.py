@@ -84,14 +84,19 @@ def test_pretraining_brings_classes_to_their_anchors(place):
     assert torch.equal(after.stack.private["head.weight"], heads)
 
 
-def test_the_alignment_loss_is_the_distance(place):
-    """One full batch: the reported term is λ₁ Σ_c W2²(μ_c, ν_i^(c)) of eq:W2_Gauss."""
-    start = place("flic-class", alignment=ONLY_ALIGNMENT, training={"local": "1 steps"})
+@pytest.mark.parametrize("rows", [60, 6, 2], ids="{} rows".format)
+def test_the_alignment_loss_is_the_distance(place, client, rows):
+    """One full batch: the reported term is λ₁ Σ_c W2²(μ_c, ν_i^(c)) of eq:W2_Gauss.
+
+    Also where the rows of a class span less than the latent space, down to a single row.
+    """
+    clients = [client("a", (0, 1), rows=rows), client("b", (1, 2), dim=9, rows=rows)]
+    start = place("flic-class", clients, alignment=ONLY_ALIGNMENT, training={"local": "1 steps"})
     losses = start.do("client_update", round=0).losses["alignment"]
     anchors = Gaussian.isotropic(torch.stack([start.server.shared[n] for n in MEANS]))
-    for i, client in enumerate(start.data.clients):
-        nus = {c: Gaussian.from_samples(start.latent(i)[client.train.y == c]) for c in (0, 1, 2)}
-        expected = sum(wasserstein2_sq(anchors[c], nus[c]) for c in client.classes)
+    for i, own in enumerate(start.data.clients):
+        nus = {c: Gaussian.from_samples(start.latent(i)[own.train.y == c]) for c in own.classes}
+        expected = sum(wasserstein2_sq(anchors[c], nu) for c, nu in nus.items())
         torch.testing.assert_close(losses[i], 0.5 * expected)
 
 

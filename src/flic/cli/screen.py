@@ -15,7 +15,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
+from rich.table import Column, Table
 
 from flic.report.metrics import accuracy_at
 
@@ -45,13 +45,18 @@ class StepDisplay:
     def __enter__(self) -> Self:
         if not self._quiet and console.is_terminal:
             self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
-                TextColumn("{task.fields[facts]}"),
+                TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+                BarColumn(bar_width=16),
+                MofNCompleteColumn(table_column=Column(no_wrap=True)),
+                TimeElapsedColumn(table_column=Column(no_wrap=True)),
+                TimeRemainingColumn(table_column=Column(no_wrap=True)),
+                # The facts give way first where the terminal is narrow.
+                TextColumn(
+                    "{task.fields[facts]}",
+                    table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
+                ),
                 console=console,
+                expand=True,
             )
             self._bar.start()
             self._task = self._bar.add_task(self._title, total=None, facts="")

@@ -1,0 +1,163 @@
+"""`flic run` and `flic compare` when all goes well."""
+
+import json
+
+import pytest
+
+RESULTS = ["rounds.json", "clients.parquet", "summary.json"]
+
+
+def results(folder):
+    return {name: (folder / name).read_bytes() for name in RESULTS}
+
+
+def test_version(flic):
+    said = flic("--version")
+    assert (said.code, said.err) == (0, "")
+    assert said.out.startswith("flic 0.")
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["compare"], ["bench"]])
+def test_help(flic_here, command):
+    said = flic_here(*command, "--help")
+    assert said.code == 0
+    assert "Usage: flic" in said.out
+    expected = {"run": "--resume", "compare": "--seeds", "bench": "--format"}
+    for word in [expected[name] for name in command] or expected:
+        assert word in said.out
+
+
+def test_no_command_shows_the_help(flic_here):
+    assert "Usage: flic" in flic_here().out
+
+
+@pytest.mark.slow
+def test_run_with_every_option(flic, flic_here, config, tmp_path):
+    """In processes of its own, and the same to the last bit as in this one."""
+    said = flic("run", config, "--set", "training.rounds=2", "--seed", 5, "--workers", 2,
+                "--out", "two", "--quiet")  # fmt: skip
+    assert said.code == 0, said.err
+    assert "step 1 of" not in said.out
+    assert "flic-hl, seed 5: test accuracy" in said.out
+    assert "run folder: two" in said.out
+    settings = json.loads((tmp_path / "two" / "config.json").read_text())
+    assert (settings["seed"], settings["training"]["rounds"]) == (5, 2)
+    assert (
+        flic_here("run", config, "--set", "training.rounds=2", "--seed", 5, "--out", "one").code
+        == 0
+    )
+    assert results(tmp_path / "two") == results(tmp_path / "one")
+
+
+def test_progress_is_plain_lines_where_there_is_no_terminal(flic_here, config):
+    said = flic_here("run", config, "--out", "one")
+    assert said.code == 0
+    lines = [line for line in said.out.splitlines() if line.startswith("flic-hl (seed 0): step")]
+    assert lines[-1].startswith("flic-hl (seed 0): step 5 of 5 (adapt) data ")
+    assert lines[-1].endswith(" %")
+    assert "\x1b" not in said.out
+
+
+def test_quiet_leaves_the_result_alone(flic_here, config):
+    said = flic_here("run", config, "--out", "one", "--quiet")
+    assert "step" not in said.out
+    assert said.err == ""
+    assert "mean %" in said.out
+
+
+def test_the_seed_is_the_result(flic_here, config, tmp_path):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        assert flic_here("run", config, "--seed", seed, "--out", name).code == 0
+    assert results(tmp_path / "a") == results(tmp_path / "b")
+    assert results(tmp_path / "a") != results(tmp_path / "c")
+
+
+def test_a_run_without_out_goes_to_a_folder_of_its_own(flic_here, config, tmp_path):
+    said = flic_here("run", config, "--set", "method=lda")
+    [folder] = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("lda-")
+    assert f"run folder: runs/{folder.name}" in said.out
+
+
+def test_a_second_run_into_the_same_folder_is_refused(flic_here, config, tmp_path):
+    flic_here("run", config, "--out", "one")
+    before = {p: p.read_bytes() for p in (tmp_path / "one").rglob("*") if p.is_file()}
+    said = flic_here("run", config, "--out", "one", "--seed", 9)
+    assert said.code == 1
+    assert said.err == (
+        "flic: output folder one already holds a run; expected a new or empty folder. "
+        "Choose another with --out, or go on with: flic run --resume one\n"
+    )
+    assert {p: p.read_bytes() for p in (tmp_path / "one").rglob("*") if p.is_file()} == before
+
+
+def test_resuming_a_finished_run_shows_it_again(flic_here, config, tmp_path):
+    first = flic_here("run", config, "--out", "one", "--quiet")
+    before = results(tmp_path / "one")
+    again = flic_here("run", "--resume", "one", "--quiet")
+    assert (again.code, again.out) == (0, first.out)
+    assert results(tmp_path / "one") == before
+
+
+def test_compare(flic_here, config, tmp_path):
+    arguments = ("compare", config, "--methods", "local,flic-class,logistic", "--seeds", 2,
+                 "--out", "all")  # fmt: skip
+    said = flic_here(*arguments)
+    assert said.code == 0, said.err
+    table = [line for line in said.out.splitlines() if line.startswith("│")]
+    assert [line.split()[1] for line in table] == ["local", "flic-class", "logistic"]
+    assert "gain over local" in said.out
+    rows = json.loads((tmp_path / "all" / "comparison.json").read_text())
+    assert [row["method"] for row in rows] == ["local", "flic-class", "logistic"]
+    assert [row["seeds"] for row in rows] == [2, 2, 2]
+    assert rows[0]["gain"] is None
+    gains = [row["gain"] - (row["mean"] - rows[0]["mean"]) for row in rows[1:]]
+    assert gains == pytest.approx([0, 0])
+    folders = sorted(p.name for p in (tmp_path / "all").iterdir() if p.is_dir())
+    assert folders == sorted(
+        f"{method}-seed{seed}" for method in ("local", "flic-class", "logistic") for seed in (0, 1)
+    )
+
+
+def test_compare_keeps_finished_runs_and_refuses_other_settings(flic_here, config, tmp_path):
+    arguments = ("compare", config, "--methods", "local,logistic", "--seeds", "3,7", "--out", "all")
+    assert flic_here(*arguments, "--quiet").code == 0
+    timings = tmp_path / "all" / "local-seed3" / "timings.json"
+    before = timings.read_bytes()
+    assert flic_here(*arguments, "--quiet").code == 0
+    assert timings.read_bytes() == before
+    said = flic_here(*arguments, "--set", "training.rounds=1")
+    assert said.code == 1
+    assert "local-seed3 holds a run with other settings" in said.err
+
+
+def test_compare_measures_gains_against_any_method(flic_here, config, tmp_path):
+    said = flic_here("compare", config, "--methods", "local,logistic", "--reference", "logistic",
+                     "--out", "all", "--quiet")  # fmt: skip
+    assert "gain over logistic" in said.out
+    rows = json.loads((tmp_path / "all" / "comparison.json").read_text())
+    assert rows[0]["gain"] is not None
+    assert rows[1]["gain"] is None
+
+
+def test_settings_of_a_single_method_hold_in_a_comparison(flic_here, config, tmp_path):
+    with config.open("a") as file:
+        file.write('\n[methods.local]\ntraining = { local = "3 epochs" }\n')
+    assert flic_here("compare", config, "--methods", "local,flic-class", "--out", "all").code == 0
+    lengths = {
+        name: json.loads((tmp_path / "all" / f"{name}-seed0" / "config.json").read_text())
+        for name in ("local", "flic-class")
+    }
+    assert lengths["local"]["training"]["local"] == "3 epochs"
+    assert lengths["flic-class"]["training"]["local"] == "2 epochs"
+
+
+def test_bench_prints_figures(flic_here, monkeypatch):
+    from flic.report import benchmark
+
+    small = {"CLIENTS": 4, "CLASSES": 4, "ROWS": 100, "ACTIVE": 2, "REPETITIONS": 1}
+    for name, value in small.items():
+        monkeypatch.setattr(benchmark, name, value)
+    figures = json.loads(flic_here("bench", "--format", "json").out)
+    assert figures["rounds_ratio"] > 0
+    assert "client-steps a second in rounds" in flic_here("bench").out

@@ -1,0 +1,91 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flic.data.schema import FeatureSchema
+from flic.embedding.build import (
+    CHEAP_WIDTH,
+    EmbeddingConfig,
+    build_embedding,
+    pad_features,
+    stack_widths,
+    trim_features,
+)
+from flic.embedding.mlp import FIRST_LAYER
+from flic.errors import ConfigError
+
+
+def widths_of(dims: list[int]) -> dict[int, int]:
+    return stack_widths([FeatureSchema("s", tuple(f"x{j}" for j in range(dim))) for dim in dims])
+
+
+many_dims = st.lists(st.integers(1, 1500), min_size=1, max_size=12)
+lawful = settings(deadline=None, derandomize=True, database=None)
+
+
+@lawful
+@given(many_dims)
+def test_every_number_of_features_has_a_width_it_fits(dims):
+    widths = widths_of(dims)
+    assert widths.keys() == set(dims)
+    assert all(dim <= width for dim, width in widths.items())
+
+
+@lawful
+@given(many_dims)
+def test_padding_at_most_doubles_what_is_not_cheap(dims):
+    assert all(width <= max(2 * dim, CHEAP_WIDTH) for dim, width in widths_of(dims).items())
+
+
+@lawful
+@given(many_dims)
+def test_more_features_never_get_less_width(dims):
+    widths = widths_of(dims)
+    in_order = [widths[dim] for dim in sorted(widths)]
+    assert in_order == sorted(in_order)
+
+
+@lawful
+@given(many_dims, st.randoms())
+def test_widths_depend_on_the_set_of_dimensions_alone(dims, random):
+    again = dims * 2
+    random.shuffle(again)
+    assert widths_of(again) == widths_of(dims)
+
+
+def test_widths_are_few():
+    assert len(set(widths_of(list(range(1, 1025))).values())) == 4
+    assert set(widths_of(list(range(5, 51))).values()) == {64}
+    assert widths_of([784, 400, 256, 60, 3]) == {784: 784, 400: 784, 256: 256, 60: 64, 3: 64}
+
+
+def test_padding_and_trimming_undo_each_other():
+    own = {FIRST_LAYER: torch.rand(3, 4), "embedding.0.bias": torch.rand(4)}
+    padded = pad_features(own, 16)
+    assert padded[FIRST_LAYER].shape == (16, 4)
+    assert not padded[FIRST_LAYER][3:].any()
+    back = trim_features(padded, 3)
+    assert back.keys() == own.keys()
+    assert all(torch.equal(back[name], value) for name, value in own.items())
+
+
+def test_parameters_without_an_embedding_are_not_padded():
+    own = {"head.bias": torch.rand(4)}
+    assert pad_features(own, 16) == trim_features(own, 1) == own
+
+
+def test_vectors_get_a_perceptron_of_the_configured_size():
+    config = EmbeddingConfig(latent_dim=7, hidden=(5, 6), dropout=0.5)
+    mlp = build_embedding("vector", 16, config)
+    assert mlp.sizes == (16, 5, 6, 7)
+    assert mlp.dropout == 0.5
+
+
+def test_defaults_are_the_papers():
+    assert build_embedding("vector", 16, EmbeddingConfig()).sizes == (16, 64, 64, 64)
+
+
+def test_features_of_another_kind_are_refused():
+    with pytest.raises(ConfigError, match="'sound'"):
+        build_embedding("sound", 16, EmbeddingConfig())
