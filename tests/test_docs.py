@@ -88,13 +88,13 @@ def test_links_to_files_lead_somewhere(page: Path) -> None:
     assert [t for t in targets if not (page.parent / t).exists()] == []
 
 
-def _keys(model: type[BaseModel], prefix: str = "") -> list[tuple[str, object]]:
-    found: list[tuple[str, object]] = []
+def _keys(model: type[BaseModel], prefix: str = "") -> list[str]:
+    found: list[str] = []
     for name, field in model.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             found += _keys(field.annotation, f"{prefix}{name}.")
         else:
-            found.append((f"{prefix}{name}", field.default))
+            found.append(f"{prefix}{name}")
     return found
 
 
@@ -103,7 +103,7 @@ def test_every_setting_and_its_default_is_documented() -> None:
     rows = re.findall(r"^\| (`.+?`) \| (.*?) \|", page, flags=re.MULTILINE)
     documented = {key: default for keys, default in rows for key in re.findall(r"`(.+?)`", keys)}
     resolved = RunConfig.model_validate({"data": {"problem": "digits"}}).model_dump(mode="json")
-    for key, default in _keys(RunConfig):
+    for key in _keys(RunConfig):
         if key in ("data", "methods"):
             continue
         short = key.removeprefix("training.")

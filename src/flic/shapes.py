@@ -10,7 +10,6 @@ classes   C, all classes of the federation
 
 from collections.abc import Mapping
 
-
 from torch import Tensor
 
 Named = Mapping[str, Tensor]

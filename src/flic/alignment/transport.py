@@ -59,24 +59,21 @@ def transport_targets(
     root = target.root
     spread = batch.mass.clamp_min(1e-30).sqrt()[..., None]  # 1/√n_c
     with torch.no_grad():
-        means = torch.bmm((batch.member * batch.mass[..., None]).mT, latent)
-        centred = latent - torch.bmm(batch.member, means)
-        real = spread * _above_rounding(centred, latent)
-        polar = _polar(_times_root(centred * real, root, batch), batch)
+        centred = _centred(latent, batch)
+        polar = _polar(_times_root(centred * spread, root, batch), batch)
+        # P of centred rows is centred. Where all rows of a class agree, nothing is left but
+        # rounding, and P is a direction out of nowhere, the same for all: centring removes it.
+        polar = _centred(polar, batch)
     reach = _times_root(polar, _transposed(root), batch)  # P_r Fᵀ
     rows = torch.bmm(batch.member, target.mean) + reach / spread
     trace = (target.trace * (batch.counts > 0)).sum(1)
     return Targets(rows, trace - reach.square().sum((1, 2)))
 
 
-def _above_rounding(centred: Tensor, latent: Tensor) -> Float[Tensor, "clients rows 1"]:
-    """One where a centred row is more than rounding, else zero.
-
-    Where all rows of a class agree, nothing is left but rounding, and its polar factor would be
-    a direction out of nowhere, of full length.
-    """
-    noise = (8 * torch.finfo(latent.dtype).eps) ** 2 * latent.square().sum(-1, keepdim=True)
-    return (centred.square().sum(-1, keepdim=True) > noise).to(latent)
+def _centred(rows: Tensor, batch: Batch) -> Tensor:
+    """Rows less the mean of their class."""
+    means = torch.bmm((batch.member * batch.mass[..., None]).mT, rows)
+    return rows - torch.bmm(batch.member, means)
 
 
 def _times_root(rows: Tensor, root: Tensor, batch: Batch) -> Tensor:
