@@ -102,7 +102,10 @@ def resolve(raw: Mapping[str, Any], *, source: str = "configuration") -> RunConf
     """The configuration with its preset filled in."""
     preset = raw.get("preset", RunConfig.model_fields["preset"].default)
     filled = merge(PRESETS.get(preset, {}) if isinstance(preset, str) else {}, raw)
-    return validate(filled, source=source)
+    config = validate(filled, source=source)
+    for method in config.methods:
+        config.for_method(method, seed=config.seed)  # refuses a bad key before work starts
+    return config
 
 
 def load_config(path: Path, assignments: Iterable[str] = ()) -> RunConfig:

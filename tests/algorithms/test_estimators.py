@@ -2,10 +2,13 @@
 
 from itertools import product
 
+import numpy as np
 import pytest
 import torch
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from flic.algorithms import MethodSettings, Population, Stack, build_algorithm
+from flic.algorithms.estimators import PooledLda
 from flic.data import ClientData, FeatureSchema, Split
 from flic.data.stacked import StackedData
 from flic.embedding.mlp import Mlp
@@ -60,18 +63,12 @@ def test_no_rows_no_scores(scores, method):
 
 
 FEW = {"one row each": [1, 1], "one row of one": [1, 6], "copies of one row": [2, 2]}
-BEYOND_LDA = pytest.mark.xfail(reason="scikit-learn's LDA wants two rows a class")
 
 
 @pytest.mark.parametrize(
     ("method", "rows"),
     [
-        pytest.param(
-            method,
-            rows,
-            id=f"{method}-{name}",
-            marks=[BEYOND_LDA] if method == "lda" and 1 in rows else [],
-        )
+        pytest.param(method, rows, id=f"{method}-{name}")
         for method, (name, rows) in product(ESTIMATORS, FEW.items())
     ],
 )
@@ -81,3 +78,13 @@ def test_classes_of_few_rows(scores, method, rows):
     x = torch.stack([y, y + 1, 1 - y], 1).float()
     found = scores(method, x, y, x)
     assert found[:, [0, 2]].isfinite().all()
+
+
+def test_lda_agrees_with_scikit_learn_where_both_shrink_little():
+    """With many rows the two shrinkages vanish, and with them the difference."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], 2000)
+    x = rng.normal(size=(6000, 4)) @ rng.normal(size=(4, 4)) + y[:, None] * [1.0, 0.5, -1.0, 0.0]
+    own = PooledLda().fit(x, y).predict_proba(x)
+    theirs = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto").fit(x, y)
+    assert np.abs(own - theirs.predict_proba(x)).max() < 0.02

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,10 +80,7 @@ def flic_here(tmp_path, monkeypatch, capsys) -> Callable[..., Said]:
 
     Only what `main` itself turns into an exit gets past it: a traceback fails the test.
     """
-    with warnings.catch_warnings():
-        # typer 0.20 itself imports names that click 8.5 deprecates
-        warnings.filterwarnings("ignore", "'click", DeprecationWarning)
-        from flic.cli.main import main
+    from flic.cli.main import main
 
     def run(*arguments: object) -> Said:
         monkeypatch.chdir(tmp_path)

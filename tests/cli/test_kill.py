@@ -98,7 +98,6 @@ def is_alive(pid):
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="workers wait for ever for a parent that was killed")
 @pytest.mark.skipif(not Path("/proc").exists(), reason="asks /proc who is alive")
 def test_workers_do_not_outlive_a_killed_run(start, config, tmp_path):
     process = start("run", config, "--set", "training.rounds=5000", "--workers", 2, "--out", "two")

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from scipy.special import softmax
+from sklearn.covariance import ledoit_wolf
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -98,13 +99,39 @@ class PerClientEstimator(Algorithm):
             ) from error
 
 
+class PooledLda:
+    """Linear discriminant analysis with one Ledoit-Wolf covariance of all within-class residuals.
+
+    scikit-learn's own shrinks class by class, which needs two rows of each, and solves by least
+    squares, which takes seconds for a client with 700 features.
+    """
+
+    def fit(self, x: np.ndarray, y: np.ndarray) -> "PooledLda":
+        """Fit to rows and labels."""
+        self.classes_, index, counts = np.unique(y, return_inverse=True, return_counts=True)
+        means = np.stack([x[index == c].mean(0) for c in range(len(counts))]).astype(float)
+        residuals = x - means[index]
+        spread = residuals.std(0)
+        # Where every class is one row, or copies of one, only the means are left to compare.
+        spread[spread == 0] = spread.max() or 1.0
+        covariance, _ = ledoit_wolf(residuals / spread, assume_centered=True)
+        covariance += (1e-6 if covariance.any() else 1.0) * np.eye(len(covariance))
+        self._weights = np.linalg.solve(covariance, means.T / spread[:, None]) / spread[:, None]
+        self._bias = np.log(counts / len(y)) - (means.T * self._weights).sum(0) / 2
+        return self
+
+    def predict_proba(self, x: np.ndarray) -> np.ndarray:
+        """Class probabilities of rows."""
+        return softmax(x @ self._weights + self._bias, axis=1)
+
+
 class Lda(PerClientEstimator):
     """Linear discriminant analysis with Ledoit-Wolf shrinkage."""
 
     name = "lda"
 
     def estimator(self) -> Any:
-        return LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
+        return PooledLda()
 
 
 class Logistic(PerClientEstimator):

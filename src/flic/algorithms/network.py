@@ -201,8 +201,7 @@ class NetworkMethod(Algorithm):
             return self._all_local(), nothing
         if training.shared_schedule == "after":
             return training.local, training.shared
-        local, shared = training.local.epochs, training.shared.epochs
-        return Duration(epochs=max((local or 0) - (shared or 0), 0)), training.shared
+        return training.local.less(training.shared), training.shared
 
     def _all_local(self) -> Duration:
         """Local work where nothing is trained apart: the shared phase's epochs come on top."""
@@ -210,11 +209,7 @@ class NetworkMethod(Algorithm):
         local, shared = training.local, training.shared
         if training.shared_schedule == "last":
             return local
-        if local.epochs is not None and shared.epochs is not None:
-            return Duration(epochs=local.epochs + shared.epochs)
-        if local.steps is not None and shared.steps is not None:
-            return Duration(steps=local.steps + shared.steps)
-        return local
+        return local.plus(shared)
 
     def plan(self, place: Workplace, duration: Duration, batch_size: int) -> BatchPlan:
         """Batches of one phase."""

@@ -4,9 +4,16 @@ Paper: append:models for the values, notation in docs/notation.md.
 """
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    model_validator,
+)
 
 from flic.alignment.anchors import AnchorConfig
 from flic.data.batches import Duration
@@ -25,11 +32,14 @@ def parse_duration(text: object) -> Duration:
     return Duration(epochs=number) if match[2] == "epoch" else Duration(steps=number)
 
 
+def unit_of(duration: Duration) -> str:
+    """The unit of a duration."""
+    return "epochs" if duration.epochs is not None else "steps"
+
+
 def format_duration(duration: Duration) -> str:
     """The duration as it is written in a configuration."""
-    if duration.epochs is not None:
-        return f"{duration.epochs} epochs"
-    return f"{duration.steps} steps"
+    return f"{getattr(duration, unit_of(duration))} {unit_of(duration)}"
 
 
 Length = Annotated[
@@ -60,6 +70,15 @@ class TrainingConfig(Section):
     normalise: Literal["active", "literal"] = "active"  # "literal": (b/|A|) Σ ω_i
     final_round: bool = True  # all clients train once more before the last evaluation
     baseline_budget: Literal["equal", "rounds"] = "equal"  # "rounds": no warm-up for baselines
+
+    @model_validator(mode="after")
+    def _same_unit(self) -> Self:
+        if self.shared_schedule == "last" and unit_of(self.local) != unit_of(self.shared):
+            raise ValueError(
+                'shared_schedule "last" takes the shared phase out of the local work; give '
+                "training.local and training.shared both in epochs, or both in steps"
+            )
+        return self
 
 
 class ModelConfig(Section):

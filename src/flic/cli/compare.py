@@ -41,6 +41,8 @@ def compare(
     """
     settings = load_config(config, set_ or [])
     names, numbers = _parse_methods(methods), _parse_seeds(seeds)
+    if reference not in METHODS:
+        raise ConfigError(f"--reference: got {reference!r}; expected one of {', '.join(METHODS)}.")
     folder = out or default_folder("compare")
     cells, ceilings = [], []
     for seed in numbers:
@@ -81,7 +83,7 @@ def _parse_seeds(text: str) -> list[int]:
         raise ConfigError(
             f"--seeds: got {text!r}; expected a number of seeds such as 5, or a list such as 0,3,7."
         )
-    return numbers if "," in text else list(range(numbers[0]))
+    return list(dict.fromkeys(numbers)) if "," in text else list(range(numbers[0]))
 
 
 def _run(folder: Path, settings: RunConfig, *, workers: int, quiet: bool, tell: bool) -> Finished:

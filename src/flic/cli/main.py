@@ -43,7 +43,7 @@ def _root(
 def main() -> None:
     """Run the command; errors a user can cause end in a sentence, not in a traceback."""
     try:
-        app()
+        app(prog_name="flic")
     except ConfigError as error:
         complain(error)
         sys.exit(2)

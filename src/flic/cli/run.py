@@ -52,6 +52,7 @@ def run(
         assert config is not None
         extra = [] if seed is None else [f"seed={seed}"]
         settings = load_config(config, [*(set_ or []), *extra])
+        settings = settings.for_method(settings.method, seed=settings.seed)
         folder = out or default_folder(settings.method)
         run_folder.create(folder, settings)
     finished = carry_on(folder, settings, workers=workers, quiet=quiet)

@@ -33,6 +33,21 @@ class Duration:
     def __post_init__(self) -> None:
         assert (self.epochs is None) != (self.steps is None)
 
+    def plus(self, other: "Duration") -> "Duration":
+        """Both, one after the other; of different units, this one alone."""
+        return self._changed(other, 1)
+
+    def less(self, other: "Duration") -> "Duration":
+        """What is left of this one once the other is taken out of it."""
+        return self._changed(other, -1)
+
+    def _changed(self, other: "Duration", sign: int) -> "Duration":
+        if self.epochs is not None and other.epochs is not None:
+            return Duration(epochs=max(self.epochs + sign * other.epochs, 0))
+        if self.steps is not None and other.steps is not None:
+            return Duration(steps=max(self.steps + sign * other.steps, 0))
+        return self
+
     def steps_for(self, rows: int, batch_size: int) -> int:
         """Number of batches a client with `rows` rows works through."""
         per_epoch = -(-rows // batch_size)

@@ -183,31 +183,42 @@ class DiskJournal:
 
     def _load(self) -> None:
         """The longest sound run of commits; what comes after it is said and set aside."""
-        commits = self._read_commits()
+        commits, damage = self._read_commits()
         while commits:
             try:
                 self.server = self._verified_server(commits)
                 break
             except DamagedCheckpoint as error:
-                if self.notices:  # files of steps before the previous one are gone
+                if damage is not None:  # files of steps before the previous one are gone
                     raise DamagedCheckpoint(
                         f"{error}, and so is the checkpoint after it. The run cannot go on: "
                         "start it anew in another folder."
                     ) from error
-                self._set_aside(commits.pop().number, error)
+                damage = error
+                commits.pop()
         for commit in commits:
             self._count(commit)
+        if damage is not None:
+            self._set_aside(len(commits), damage)
+        self._sweep()
 
-    def _read_commits(self) -> list[Commit]:
+    def _read_commits(self) -> tuple[list[Commit], DamagedCheckpoint | None]:
+        """Commits up to the first that is not what was written."""
         commits: list[Commit] = []
         while (path := self._folder / _commit_file(len(commits))).exists():
             try:
                 commits.append(Commit.parse(path.read_bytes()))
             except (ValueError, KeyError, TypeError) as error:
-                damaged = DamagedCheckpoint(f"checkpoint {path} is damaged ({error})")
-                self._set_aside(len(commits), damaged)
-                break
-        return commits
+                return commits, DamagedCheckpoint(f"checkpoint {path} is damaged ({error})")
+        return commits, None
+
+    def _sweep(self) -> None:
+        """Remove what an interrupted step left behind."""
+        numbers = {commit.number for commit in self._commits[-2:]}
+        needed = {*self._place.values(), *self._retiring, *map(_server_file, numbers)}
+        for path in [*self._folder.glob("*.safetensors"), *self._folder.glob(".*.tmp")]:
+            if path.name not in needed:
+                path.unlink()
 
     def _verified_server(self, commits: Sequence[Commit]) -> ServerState:
         """Server state of the last commit, once every file it needs is what was written."""

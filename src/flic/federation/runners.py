@@ -4,6 +4,8 @@ Stack width 1 is the sequential reference: one client after another.
 """
 
 import multiprocessing
+import os
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -78,8 +80,17 @@ _workshop: Workshop | None = None
 
 def _equip(workshop: Workshop) -> None:
     global _workshop
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     _workshop = workshop
+
+
+def _leave_with_parent() -> None:
+    """End this worker when the run that started it is gone, also after `kill -9`."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _do(task: Task) -> Answer:

@@ -23,6 +23,9 @@ Stage = Literal["prepare", "update", "realign", "adapt", "evaluate"]
 Work = Callable[..., Visit]
 """A stage of an algorithm: (server, stack, data, *, rngs) → visit."""
 
+# Finite, but far beyond any use: the next step would overflow. NaN is not below it either.
+HUGE = 1e12
+
 KEPT = "The state of the last finished round is kept."
 
 
@@ -120,15 +123,24 @@ class Workshop:
         return visit
 
     def _refuse_diverged(self, task: Task, visit: Visit) -> None:
-        """A loss that left the finite numbers stops the run before anything is counted."""
-        for term, values in visit.losses.items():
-            lost = [n for n, v in zip(task.names, values, strict=True) if not torch.isfinite(v)]
+        """Numbers out of all bounds stop the run before anything is kept or counted."""
+        for i, update in enumerate(visit.updates):
+            for name, entry in update.entries.items():
+                if not (entry.value.abs() < HUGE).all():
+                    raise self._diverged(task, [task.names[i]], f"its version of {name!r}")
+        found = [(f"the {term!r} loss", values) for term, values in visit.losses.items()]
+        found += [(f"the parameter {name!r}", v) for name, v in visit.stack.private.items()]
+        for what, values in found:
+            sound = (values.abs() < HUGE).view(len(task.names), -1).all(1)
+            lost = [name for name, fine in zip(task.names, sound, strict=True) if not fine]
             if lost:
-                raise Diverged(
-                    f"{self._where(task, lost)}: the {term!r} loss is no longer finite; expected "
-                    f"numbers. Lower training.optimiser.learning_rate, or look at the client's "
-                    f"features. {KEPT}"
-                )
+                raise self._diverged(task, lost, what)
+
+    def _diverged(self, task: Task, names: Sequence[str], what: str) -> Diverged:
+        return Diverged(
+            f"{self._where(task, names)}: {what} is no longer finite or beyond 1e12. Lower "
+            f"training.optimiser.learning_rate, or look at the client's features. {KEPT}"
+        )
 
     def _where(self, task: Task, names: Sequence[str]) -> str:
         who = ", ".join(repr(n) for n in names[:3]) + (" and others" if len(names) > 3 else "")

@@ -34,6 +34,7 @@ from flic.federation.journal import Journal, MemoryJournal
 from flic.federation.loop import Schedule, Simulation
 from flic.federation.roster import Roster
 from flic.federation.runners import open_runner
+from flic.federation.sampling import num_active
 from flic.federation.work import Workshop
 from flic.report.metrics import Outcome, Record, accuracy_at, validation_accuracy
 
@@ -71,13 +72,18 @@ class Finished:
 
 
 def create(folder: Path, config: RunConfig) -> None:
-    """A folder for a new run; one that holds anything is refused."""
+    """A folder for a new run; one that holds anything is refused, as is a run that cannot start."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         what = "a run" if (folder / "config.json").exists() else "other files"
         raise RunFolderError(
             f"output folder {folder} already holds {what}; expected a new or empty folder. "
             f"Choose another with --out, or go on with: flic run --resume {folder}"
         )
+    data = load(config.data, seed=config.seed)
+    refuse_unusable(data)
+    workshop = _workshop(config, data)
+    workshop.algorithm.init_server()
+    num_active(len(data.clients), config.training.participation)
     folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / "run.json", _environment())
     _write_json(folder / "config.json", config.model_dump(mode="json"))
@@ -124,17 +130,20 @@ def _advance(
     config: RunConfig, data: FederatedData, journal: Journal, *, workers: int, on_step: OnStep
 ) -> None:
     """Do all steps that the journal does not hold yet."""
-    data = data.with_validation(config.evaluation.validation_share, seed=config.seed)
-    dtype = config.engine.torch_dtype
-    roster = Roster(data, config.embedding, dtype=dtype)
-    algorithm = build_algorithm(
-        config.method, config, roster.population, seed=config.seed, dtype=dtype
-    )
-    workshop = Workshop(algorithm, roster, config.seed)
+    workshop = _workshop(config, data)
     with open_runner(workshop, workers=workers) as runner:
         simulation = Simulation(workshop, _schedule(config, workers), journal, runner)
         for record in simulation.steps():
             on_step(record, simulation.num_steps(), len(journal.records))
+
+
+def _workshop(config: RunConfig, data: FederatedData) -> Workshop:
+    data = data.with_validation(config.evaluation.validation_share, seed=config.seed)
+    dtype = config.engine.torch_dtype
+    roster = Roster(data, config.embedding, dtype=dtype)
+    population, seed = roster.population, config.seed
+    algorithm = build_algorithm(config.method, config, population, seed=seed, dtype=dtype)
+    return Workshop(algorithm, roster, seed)
 
 
 def _schedule(config: RunConfig, workers: int) -> Schedule:
