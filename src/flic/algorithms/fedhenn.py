@@ -10,8 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flic.algorithms.network import NetworkMethod, Workplace
+from flic.algorithms.network import NetworkMethod
 from flic.algorithms.protocol import Entry, ServerState
+from flic.algorithms.workplace import Workplace
 from flic.data.batches import Batch
 from flic.descent import Losses
 from flic.seeding import generator

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from flic.algorithms.network import NetworkMethod, Workplace
+from flic.algorithms.network import NetworkMethod
 from flic.algorithms.protocol import (
     Entry,
     Generators,
@@ -19,6 +19,7 @@ from flic.algorithms.protocol import (
     Visit,
     weighted_mean,
 )
+from flic.algorithms.workplace import Workplace
 from flic.alignment.anchors import Anchors, factor_name, initial_anchors, mean_name
 from flic.alignment.losses import alignment_loss, calibration_loss
 from flic.alignment.transport import Target, transport_targets

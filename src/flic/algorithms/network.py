@@ -5,7 +5,6 @@ send it. A method adds its own loss terms and shared tensors through the hooks a
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -26,6 +25,7 @@ from flic.algorithms.protocol import (
     weighted_mean,
 )
 from flic.algorithms.settings import MethodSettings
+from flic.algorithms.workplace import Workplace
 from flic.alignment.losses import data_loss, mask_to_own_classes
 from flic.data.batches import Batch, BatchPlan, Duration
 from flic.data.client_data import ClientData, Split
@@ -35,26 +35,6 @@ from flic.embedding.mlp import Mlp
 from flic.personal import SplitModel, personalisation
 from flic.seeding import generator
 from flic.shapes import Named
-
-
-@dataclass(frozen=True)
-class Workplace:
-    """Everything a stack has before it during one visit."""
-
-    server: ServerState
-    stack: Stack
-    data: StackedData
-    rngs: Sequence[torch.Generator]
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def each(self, shared: Named) -> dict[str, Tensor]:
-        """A copy of shared tensors for each client of the stack."""
-        copies = {}
-        for name, value in shared.items():
-            copies[name] = value.expand(len(self), *value.shape).contiguous()
-        return copies
 
 
 class NetworkMethod(Algorithm):

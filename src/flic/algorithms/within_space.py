@@ -8,8 +8,9 @@ the clients that have it.
 import torch
 from torch import Tensor
 
-from flic.algorithms.network import NetworkMethod, Workplace
+from flic.algorithms.network import NetworkMethod
 from flic.algorithms.protocol import Entry, ServerState
+from flic.algorithms.workplace import Workplace
 from flic.data.client_data import ClientData
 from flic.embedding.build import build_embedding
 from flic.embedding.mlp import FIRST_LAYER, Mlp

@@ -1,0 +1,49 @@
+"""What a person sees while a run goes on."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from flic.cli import screen
+
+RECORD = {
+    "stage": "update",
+    "round": 1,
+    "losses": {"data": 0.5, "alignment": 0.25},
+    "scores": {"a": {"test_right": 3, "test_rows": 4}},
+}
+
+
+@pytest.fixture
+def terminal(monkeypatch) -> io.StringIO:
+    """A terminal of 100 columns."""
+    written = io.StringIO()
+    monkeypatch.setattr(screen, "console", Console(file=written, force_terminal=True, width=100))
+    return written
+
+
+def test_a_terminal_shows_a_bar_with_steps_terms_and_time(terminal) -> None:
+    with screen.StepDisplay("flic-hl (seed 0)", quiet=False) as display:
+        display.step(RECORD, total=4, done=2)
+    shown = terminal.getvalue()
+    for part in ("flic-hl (seed 0)", "━", "2/4", "0:00:0", "data 0.5, alignment 0.25"):
+        assert part in shown
+
+
+def test_elsewhere_a_step_is_a_plain_line(capsys) -> None:
+    with screen.StepDisplay("local (seed 3)", quiet=False) as display:
+        display.step(RECORD, total=4, done=2)
+    expected = "local (seed 3): step 2 of 4 (update) data 0.5, alignment 0.25, accuracy 75.0 %\n"
+    assert capsys.readouterr().out == expected
+
+
+def test_quiet_shows_nothing(terminal, capsys) -> None:
+    with screen.StepDisplay("local (seed 3)", quiet=True) as display:
+        display.step(RECORD, total=4, done=2)
+    assert terminal.getvalue() + capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("share", "text"), [(0.5, "50.0"), (0.123, "12.3"), (None, "–")])
+def test_shares_are_shown_in_percent(share, text) -> None:
+    assert screen.percent(share) == text
