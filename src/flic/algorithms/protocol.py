@@ -49,6 +49,14 @@ class Update:
         """Size of the tensors on the wire."""
         return sum(e.value.numel() * e.value.element_size() for e in self.entries.values())
 
+    @property
+    def magnitude(self) -> float:
+        """Largest absolute value of all tensors; NaN where one is NaN."""
+        if not self.entries:
+            return 0.0
+        flat = torch.cat([entry.value.flatten() for entry in self.entries.values()])
+        return float(flat.abs().max())
+
 
 @dataclass(frozen=True)
 class ServerState:
@@ -186,8 +194,10 @@ def check_update(server: ServerState, update: Update) -> None:
             )
         if not (math.isfinite(entry.weight) and entry.weight > 0):
             raise IncompatibleUpdate(f"{who}: {name!r} has weight {entry.weight}; expected > 0.")
-        if not torch.isfinite(entry.value).all():
-            raise IncompatibleUpdate(f"{who}: {name!r} holds NaN or infinite values; not counted.")
+
+    if not math.isfinite(update.magnitude):
+        bad = [n for n, e in update.entries.items() if not torch.isfinite(e.value).all()]
+        raise IncompatibleUpdate(f"{who}: {bad[0]!r} holds NaN or infinite values; not counted.")
 
 
 def _kind(tensor: Tensor) -> str:

@@ -124,10 +124,9 @@ class Workshop:
 
     def _refuse_diverged(self, task: Task, visit: Visit) -> None:
         """Numbers out of all bounds stop the run before anything is kept or counted."""
-        for i, update in enumerate(visit.updates):
-            for name, entry in update.entries.items():
-                if not (entry.value.abs() < HUGE).all():
-                    raise self._diverged(task, [task.names[i]], f"its version of {name!r}")
+        for update in visit.updates:
+            if not update.magnitude < HUGE:
+                raise self._diverged(task, [update.client], "its version of the shared part")
         found = [(f"the {term!r} loss", values) for term, values in visit.losses.items()]
         found += [(f"the parameter {name!r}", v) for name, v in visit.stack.private.items()]
         for what, values in found:
