@@ -1,5 +1,6 @@
 """Configurations: presets, overrides, and what is said of a bad one."""
 
+import json
 import math
 from pathlib import Path
 
@@ -129,7 +130,7 @@ def test_experiments_survive_the_run_folder(path):
 
 @pytest.mark.parametrize("length", ["3 epochs", "1 epoch", "25 steps", "0 steps"])
 def test_lengths_survive_the_run_folder(length):
-    config = resolve({"data": DATA, "training": {"local": length}})
+    config = resolve({"data": DATA, "training": {"local": length, "shared": length}})
     assert validate(config.model_dump(mode="json"), source="config.json") == config
 
 
@@ -180,7 +181,7 @@ def test_unknown_methods_and_rules_are_answered_with_the_known_ones():
 
 
 def test_a_section_that_is_no_section():
-    assert "training: got 5; input should be a valid dictionary" in refusal(training=5)
+    assert "training: got 5; input should be a table of settings" in refusal(training=5)
 
 
 def test_data_are_needed_and_checked():
@@ -189,7 +190,7 @@ def test_data_are_needed_and_checked():
     assert "data.num_clients: got 0; input should be greater than or equal to 1" in refusal(
         data={"problem": "digits", "num_clients": 0}
     )
-    assert "data: got" in refusal(data={"problem": "mnist"})
+    assert 'data.problem: got "mnist"; expected one of noisy' in refusal(data={"problem": "mnist"})
     assert "classes_per_client is 1; expected from 2 to num_classes" in refusal(
         data={**DATA, "classes_per_client": 1}
     )
@@ -228,3 +229,31 @@ def test_a_missing_file_and_a_folder(tmp_path):
         load_config(tmp_path / "run.toml")
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config(tmp_path)
+
+
+def test_both_lengths_have_one_unit():
+    said = refusal(training={"local": "25 steps", "shared": "1 epoch"})
+    assert "training: local is '25 steps' and shared is '1 epochs'" in said
+    assert "both in epochs, or both in steps" in said
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("rounds", True), ("batch_size", "20"), ("final_round", 1)]
+)
+def test_a_value_of_another_type_is_refused(setting, value):
+    assert f"training.{setting}: got {json.dumps(value)}; " in refusal(training={setting: value})
+
+
+def test_infinite_weights_are_refused():
+    assert "alignment.weight: got" in refusal(alignment={"weight": float("inf")})
+
+
+def test_an_unknown_key_of_the_data_names_those_there_are():
+    said = refusal(data={"problem": "digits", "foo": 1})
+    assert "data.foo: unknown key; expected one of problem, num_clients" in said
+
+
+@pytest.mark.parametrize("key", ["data", "preset", "seed"])
+def test_what_methods_are_compared_on_cannot_differ(key):
+    with pytest.raises(ConfigError, match=rf"\[methods.local\]: got {key}; all methods"):
+        resolve({"data": DATA, "methods": {"local": {key: 1}}})

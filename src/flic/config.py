@@ -5,13 +5,13 @@ A preset fills the method's settings; the file overrides single keys of it; `--s
 
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
-from pydantic import Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from flic.algorithms import METHODS, MethodSettings
 from flic.algorithms.presets import PRESETS
@@ -44,6 +44,10 @@ class EngineConfig(Section):
         return getattr(torch, self.dtype)
 
 
+# What methods are compared on, or what makes them what they are.
+COMMON = ("data", "evaluation", "method", "methods", "preset", "seed")
+
+
 class RunConfig(MethodSettings):
     """One run: data, method, settings, seed."""
 
@@ -65,7 +69,14 @@ class RunConfig(MethodSettings):
     def for_method(self, method: str, *, seed: int) -> "RunConfig":
         """The same run with another method and seed; `methods.NAME` overrides apply."""
         raw = self.model_dump(mode="json")
-        raw = merge(raw, raw["methods"].get(method, {}))
+        own = raw["methods"].get(method, {})
+        common = [key for key in COMMON if key in own]
+        if common:
+            raise ConfigError(
+                f"[methods.{method}]: got {', '.join(common)}; all methods of a comparison have "
+                "the same. Set it for all, or compare in two runs."
+            )
+        raw = merge(raw, own)
         return validate(raw | {"method": method, "seed": seed}, source=f"[methods.{method}]")
 
 
@@ -81,9 +92,10 @@ def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any
 def validate(raw: Mapping[str, Any], *, source: str) -> RunConfig:
     """The configuration, or one error that lists every bad key: what it got, what it may be."""
     try:
-        config = RunConfig.model_validate(raw)
+        # Through JSON, whose strict mode takes lists for tuples but no text for numbers.
+        config = RunConfig.model_validate_json(json.dumps(raw, default=str), strict=True)
     except ValidationError as error:
-        lines = [f"{source}:", *(_explain(problem, raw) for problem in error.errors())]
+        lines = [f"{source}:", *(_explain(problem) for problem in error.errors())]
         raise ConfigError("\n  ".join(lines)) from None
     if config.training.personalisation not in RULES:
         raise ConfigError(
@@ -140,28 +152,35 @@ def parse_assignment(text: str) -> dict[str, Any]:
     return parsed
 
 
-def _explain(problem: Mapping[str, Any], raw: Mapping[str, Any]) -> str:
+def _explain(problem: Mapping[str, Any]) -> str:
     """One sentence for one problem pydantic found."""
-    location = [str(part) for part in problem["loc"] if part not in _TAGS]
-    key = ".".join(location)
+    location = [str(part) for part in problem["loc"]]
+    key = ".".join(part for part in location if part not in _DATA_MODELS) or "the whole"
     if problem["type"] == "extra_forbidden":
-        return f"{key}: unknown key; {_known_keys(location)}"
+        return f"{key}: unknown key; expected one of {', '.join(_known_keys(location[:-1]))}"
     if problem["type"] == "missing":
         return f"{key}: missing; this key is needed"
+    if problem["type"].startswith("union_tag"):
+        got = json.dumps(problem["ctx"].get("tag", "nothing"))
+        return f"{key}.problem: got {got}; expected one of {', '.join(_DATA_MODELS)}"
     message = problem["msg"].removeprefix("Value error, ")
-    return (
-        f"{key}: got {json.dumps(problem['input'], default=str)}; {message[0].lower()}{message[1:]}"
-    )
+    message = message.replace("an object", "a table of settings")
+    if problem["type"] == "value_error" and isinstance(problem["input"], dict):
+        return f"{key}: {message}"  # it concerns several keys, and names them
+    return f"{key}: got {json.dumps(problem['input'])}; {message[0].lower()}{message[1:]}"
 
 
-# The discriminator of a union shows up in pydantic's locations; it is not a key of the file.
-_TAGS = {"noisy-features", "linear-mapping", "digits"}
+# Settings of each data source by its `problem`, which pydantic puts into its locations.
+_DATA_MODELS: dict[str, type[BaseModel]] = {
+    problem: model
+    for model in get_args(get_args(DataConfig)[0])
+    for problem in get_args(model.model_fields["problem"].annotation)
+}
 
 
-def _known_keys(location: list[str]) -> str:
+def _known_keys(location: Sequence[str]) -> list[str]:
+    """Keys of the section at `location`."""
     model: Any = RunConfig
-    for part in location[:-1]:
-        model = getattr(model.model_fields.get(part), "annotation", None)
-        if not hasattr(model, "model_fields"):
-            return "remove it or see the documentation of this section"
-    return f"expected one of {', '.join(model.model_fields)}"
+    for part in location:
+        model = _DATA_MODELS.get(part) or model.model_fields[part].annotation
+    return list(model.model_fields)

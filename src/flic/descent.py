@@ -32,7 +32,7 @@ LossFn = Callable[[Named, int, int], Losses]
 class OptimiserConfig(BaseModel):
     """Settings of DescStep.  Paper: append:models (Adam, 0.001)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     kind: Literal["adam", "sgd"] = "adam"
     learning_rate: float = Field(default=1e-3, gt=0)

@@ -28,7 +28,10 @@ SETTINGS = {
         ["training.personalisation=fedprox"],
         ["training.personalisation: got 'fedprox'; expected one of alone, fedavg-ft"],
     ),
-    "unknown data": (["data.problem=mnist"], ["data: got", "'noisy-features', 'linear-mapping'"]),
+    "unknown data": (
+        ["data.problem=mnist"],
+        ['data.problem: got "mnist"', "noisy-features, linear-mapping"],
+    ),
     "impossible classes": (["data.classes_per_client=9"], ["expected from 2 to num_classes (8)"]),
     "not an assignment": (
         ["training.rounds"],
@@ -94,8 +97,12 @@ def test_files(flic_here, tmp_path, content, expected):
 COMMANDS = {
     "missing file": (["run", "nowhere.toml"], 2, "nowhere.toml: no such file; expected a run's"),
     "a folder": (["run", "."], 2, "cannot be read"),
-    "neither": (["run"], 2, "expected either CONFIG.toml or --resume DIR"),
-    "both": (["run", "tiny.toml", "--resume", "x"], 2, "either CONFIG.toml or --resume DIR"),
+    "neither": (["run"], 2, "got neither; expected CONFIG.toml or --resume DIR"),
+    "both": (
+        ["run", "tiny.toml", "--resume", "x"],
+        2,
+        "got both; expected CONFIG.toml or --resume DIR",
+    ),
     "resume and set": (["run", "--resume", "x", "--set", "seed=1"], 2, "goes on with the run as"),
     "resume and seed": (["run", "--resume", "x", "--seed", "1"], 2, "goes on with the run as it"),
     "resume nowhere": (["run", "--resume", "x"], 1, "x holds no run: x/config.json is missing"),
@@ -170,7 +177,7 @@ def test_a_diverging_loss_stops_the_run_and_keeps_the_last_good_state(
     assert "flic: client 'client-00" in said.err
     assert "round 1, stage 'update'" in said.err
     assert "ower" in said.err
-    assert "The state of the last finished round is kept." in said.err
+    assert "What was finished before is kept." in said.err
     journal = DiskJournal(tmp_path / "one" / "checkpoints")
     assert [record["round"] for record in journal.records] == [0]
     assert journal.notices == []
@@ -198,7 +205,7 @@ def test_a_diverging_pretraining_names_its_stage(flic_here, config):
 @pytest.mark.parametrize("covariance", ["identity", "full"])
 def test_a_latent_space_larger_than_everything_works(flic_here, config, covariance):
     options = ["--set", "embedding.latent_dim=300", "--set", f"anchors.covariance={covariance}"]
-    options += ["--set", "training.rounds=1", "--set", "training.local=1 steps"]
+    options += ["--set", "training.rounds=1", "--set", "training.local=1 epoch"]
     said = flic_here("run", config, "--out", "one", *options)
     assert said.code == 0, said.err
     assert "nan" not in said.out

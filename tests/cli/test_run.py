@@ -1,8 +1,12 @@
 """`flic run` and `flic compare` when all goes well."""
 
+import fcntl
 import json
 
 import pytest
+from rich.console import Console
+
+from flic.cli import screen
 
 RESULTS = ["rounds.json", "clients.parquet", "summary.json"]
 
@@ -60,7 +64,7 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(flic_here, config):
 
 def test_quiet_leaves_the_result_alone(flic_here, config):
     said = flic_here("run", config, "--out", "one", "--quiet")
-    assert "step" not in said.out
+    assert "(seed 0): step" not in said.out
     assert said.err == ""
     assert "mean %" in said.out
 
@@ -104,8 +108,9 @@ def test_compare(flic_here, config, tmp_path):
                  "--out", "all")  # fmt: skip
     said = flic_here(*arguments)
     assert said.code == 0, said.err
-    table = [line for line in said.out.splitlines() if line.startswith("│")]
-    assert [line.split()[1] for line in table] == ["local", "flic-class", "logistic"]
+    rows = [line.split() for line in said.out.splitlines() if "(seed" not in line]
+    methods = ["local", "flic-class", "logistic"]
+    assert [words[0] for words in rows if words and words[0] in methods] == methods
     assert "gain over local" in said.out
     rows = json.loads((tmp_path / "all" / "comparison.json").read_text())
     assert [row["method"] for row in rows] == ["local", "flic-class", "logistic"]
@@ -161,3 +166,35 @@ def test_bench_prints_figures(flic_here, monkeypatch):
     figures = json.loads(flic_here("bench", "--format", "json").out)
     assert figures["rounds_ratio"] > 0
     assert "client-steps a second in rounds" in flic_here("bench").out
+
+
+def test_a_run_folder_has_one_process_at_a_time(flic_here, config, tmp_path):
+    assert flic_here("run", config, "--out", "one", "--quiet").code == 0
+    with (tmp_path / "one" / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        said = flic_here("run", "--resume", "one")
+    assert said.code == 1
+    assert "one is being worked on by another process" in said.err
+
+
+def test_a_damaged_checkpoint_is_always_told(flic_here, config, tmp_path):
+    assert flic_here("run", config, "--out", "one", "--quiet").code == 0
+    before = results(tmp_path / "one")
+    newest = sorted((tmp_path / "one" / "checkpoints").glob("*.json"))[-1]
+    newest.write_text("{")
+    said = flic_here("run", "--resume", "one", "--quiet")
+    assert said.code == 0
+    assert "is damaged" in said.err
+    assert "it is not used; the run goes on from step" in said.err
+    assert results(tmp_path / "one") == before
+
+
+def test_a_table_fits_a_terminal_of_80_columns(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(screen, "console", Console(force_terminal=True, width=80))
+    columns = ["method", "mean %", "spread", "worst client %", "chosen round %"]
+    columns += ["gain over local", "gain / lose", "seconds", "kB sent"]
+    row = ["within-space", "87.0", "0.4", "71.0", "87.0", "+3.3 ± 2.1", "18 / 11", "11.9", "95379"]
+    screen.table("Test accuracy", columns, [row])
+    (shown,) = [line for line in capsys.readouterr().out.splitlines() if "within-space" in line]
+    assert all(cell in shown for cell in row)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from flic.data import ClientData, FeatureSchema, FederatedData, Split, inspect, refuse_unusable
-from flic.errors import DataError
+from flic.errors import DataError, SchemaMismatch
 
 HEALTHY_X = ((1.0, 5.0), (2.0, 3.0), (3.0, 9.0), (4.0, 4.0))
 
@@ -54,7 +54,29 @@ def test_one_name_twice():
 
 def test_no_training_rows():
     client = make_client(train=Split.empty(2), test=Split.empty(2))
-    assert "has no training rows; expected two classes" in only_finding(client, fatal=True)
+    untested, untrained = (finding.message for finding in inspect(federate(client)))
+    assert "has test rows; expected some" in untested
+    assert "has no training rows; expected two classes" in untrained
+
+
+def test_no_features():
+    rows = Split(torch.empty(4, 0), torch.tensor([0, 1, 0, 1]))
+    bare = FeatureSchema("hospital", ())
+    found = inspect(federate(make_client(train=rows, test=rows, schema=bare)))
+    assert any("has no features" in finding.message for finding in found if finding.fatal)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "got"),
+    [
+        ([[1.0]], torch.tensor([0]), "a list as x"),
+        (torch.ones(3), torch.zeros(3).long(), r"shape \[3\] and type torch.float32 as x"),
+        (torch.ones(3, 1), torch.zeros(3), "type torch.float32 as y"),
+    ],
+)
+def test_rows_of_another_kind_are_refused(x, y, got):
+    with pytest.raises(SchemaMismatch, match=got):
+        Split(x, y)
 
 
 def test_one_training_row():

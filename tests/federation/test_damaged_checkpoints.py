@@ -108,7 +108,7 @@ def test_when_nothing_is_whole_the_run_cannot_go_on(federation, simulation, tmp_
         flip(path)
     with pytest.raises(DamagedCheckpoint) as refusal:
         DiskJournal(tmp_path)
-    assert "is damaged or missing, and so is the checkpoint after it" in str(refusal.value)
+    assert "and the step before it can no longer be restored" in str(refusal.value)
     assert "start it anew in another folder" in str(refusal.value)
 
 

@@ -11,6 +11,8 @@ from flic.algorithms.protocol import ServerState
 IDLE = {"local": "0 epochs", "shared": "0 epochs"}
 HENN = {"weight": 0.7, "probe_rows": 11}
 
+ONE_STEP = {"local": "1 steps", "shared": "0 steps"}
+
 
 def normal(seed, *shape):
     rng = torch.Generator().manual_seed(seed)
@@ -79,7 +81,7 @@ def test_fedhenn_s_loss(place):
     """Loss + η (1 − CKA(K_i, K̄))."""
     idle = place("fedhenn", fedhenn=HENN, training=IDLE)
     own, average = kernels(idle), kernel(3, rows=11)
-    start = with_kernel(place("fedhenn", fedhenn=HENN, training={"local": "1 steps"}), average)
+    start = with_kernel(place("fedhenn", fedhenn=HENN, training=ONE_STEP), average)
     losses = start.do("client_update").losses
     assert set(losses) == {"data", "cka"}
     for i, client in enumerate(start.data.clients):

@@ -13,6 +13,8 @@ ADAM = {"optimiser": {"kind": "adam", "learning_rate": 0.02}}
 ONE_FULL_BATCH = {"local": "0 epochs", "shared": "1 epoch"}
 MEANS = [f"anchor.{c}.mean" for c in range(3)]
 
+ONE_STEP = {"local": "1 steps", "shared": "0 steps"}
+
 
 def test_without_terms_and_without_sharing_flic_is_local(place):
     """λ₁ = λ₂ = 0 and θ_i = β_i."""
@@ -91,7 +93,7 @@ def test_the_alignment_loss_is_the_distance(place, client, rows):
     Also where the rows of a class span less than the latent space, down to a single row.
     """
     clients = [client("a", (0, 1), rows=rows), client("b", (1, 2), dim=9, rows=rows)]
-    start = place("flic-class", clients, alignment=ONLY_ALIGNMENT, training={"local": "1 steps"})
+    start = place("flic-class", clients, alignment=ONLY_ALIGNMENT, training=ONE_STEP)
     losses = start.do("client_update", round=0).losses["alignment"]
     anchors = Gaussian.isotropic(torch.stack([start.server.shared[n] for n in MEANS]))
     for i, own in enumerate(start.data.clients):

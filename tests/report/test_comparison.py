@@ -68,5 +68,5 @@ def test_methods_keep_their_order_and_need_no_reference():
     rows = compare(cells, reference="local")
     assert [row.method for row in rows] == ["lda", "boosting"]
     assert [row.gain for row in rows] == [None, None]
-    assert rows[0].spread == 0
+    assert rows[0].spread is None
     assert rows[0].chosen is None

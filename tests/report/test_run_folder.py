@@ -44,6 +44,7 @@ def read(folder, name):
 def test_a_finished_run_folder(finished):
     done = finished()
     assert sorted(path.name for path in done.folder.iterdir()) == [
+        ".lock",
         "checkpoints",
         "clients.parquet",
         "config.json",

@@ -50,7 +50,9 @@ Length = Annotated[
 class Section(BaseModel):
     """A frozen part of the configuration that refuses unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True
+    )
 
 
 class TrainingConfig(Section):
@@ -73,10 +75,11 @@ class TrainingConfig(Section):
 
     @model_validator(mode="after")
     def _same_unit(self) -> Self:
-        if self.shared_schedule == "last" and unit_of(self.local) != unit_of(self.shared):
+        if unit_of(self.local) != unit_of(self.shared):
             raise ValueError(
-                'shared_schedule "last" takes the shared phase out of the local work; give '
-                "training.local and training.shared both in epochs, or both in steps"
+                f"local is {format_duration(self.local)!r} and shared is "
+                f"{format_duration(self.shared)!r}; methods without a shared phase have both as "
+                "one budget, so give both in epochs, or both in steps"
             )
         return self
 

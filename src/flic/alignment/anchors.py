@@ -19,7 +19,7 @@ from flic.shapes import Named
 class AnchorConfig(BaseModel):
     """How anchors start, what of them is learnt, and how the server averages them."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     scale: float = Field(default=1.0, gt=0, description="standard deviation of the initial means")
     layout: Literal["random", "equidistant"] = "random"

@@ -31,8 +31,9 @@ def compare(
         Path | None, typer.Option(metavar="DIR", help="Folder for all runs and the table.")
     ] = None,
     reference: Annotated[
-        str, typer.Option(help="Method that gains are measured against.")
-    ] = "local",
+        str | None,
+        typer.Option(help="Method that gains are measured against; local, or else the first."),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Train several methods with several seeds and print mean, spread and paired differences.
@@ -41,8 +42,9 @@ def compare(
     """
     settings = load_config(config, set_ or [])
     names, numbers = _parse_methods(methods), _parse_seeds(seeds)
-    if reference not in METHODS:
-        raise ConfigError(f"--reference: got {reference!r}; expected one of {', '.join(METHODS)}.")
+    reference = reference or ("local" if "local" in names else names[0])
+    if reference not in names:
+        raise ConfigError(f"--reference: got {reference!r}; expected one of --methods {methods}.")
     folder = out or default_folder("compare")
     cells, ceilings = [], []
     for seed in numbers:

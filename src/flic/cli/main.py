@@ -51,5 +51,10 @@ def main() -> None:
         complain(error)
         sys.exit(1)
     except OSError as error:
-        complain(f"a file could not be read or written: {error}. Free space or choose --out.")
+        complain(f"a file could not be read or written: {error}.")
+        sys.exit(1)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "alloc" not in str(error):
+            raise
+        complain("not enough memory for this run; choose fewer classes or smaller dimensions.")
         sys.exit(1)

@@ -40,7 +40,10 @@ def run(
 ) -> None:
     """Train one method on one federation and write a run folder."""
     if (config is None) == (resume is None):
-        raise ConfigError("flic run: expected either CONFIG.toml or --resume DIR, not both.")
+        got = "neither" if config is None else "both"
+        raise ConfigError(
+            f"flic run: got {got}; expected CONFIG.toml or --resume DIR, one of them."
+        )
     if resume is not None:
         if set_ or seed is not None or out is not None:
             raise ConfigError(
@@ -70,7 +73,9 @@ def carry_on(
     """Do the run's remaining steps under a progress display; then tell its notices."""
     title = f"{settings.method} (seed {settings.seed})"
     with StepDisplay(title, quiet=quiet) as display:
-        finished = run_folder.carry_on(folder, workers=workers, on_step=display.step)
+        finished = run_folder.carry_on(
+            folder, workers=workers, on_step=display.step, on_damage=notice
+        )
     if tell and not quiet:
         _tell(finished)
     return finished
@@ -92,8 +97,11 @@ def _show(finished: Finished, settings: RunConfig) -> None:
         if accuracy is not None:
             figures = [percent(accuracy.mean), percent(accuracy.worst), percent(accuracy.weighted)]
             rows.append([label, str(accuracy.round), *figures])
-    columns = ["round", "", "mean %", "worst client %", "mean over rows %"]
+    columns = ["at the round", "number", "mean %", "worst client %", "mean over rows %"]
     table(f"{settings.method}, seed {settings.seed}: test accuracy", columns, rows)
     before, last = finished.cpu_seconds
-    typer.echo(f"{finished.seconds:.1f} s; CPU {before:.1f} s and {last:.1f} s in the last round")
+    typer.echo(
+        f"{finished.seconds:.1f} s; CPU of this process {before:.1f} s, and {last:.1f} s in the "
+        "last step, which trains and measures all clients"
+    )
     typer.echo(f"run folder: {finished.folder}")

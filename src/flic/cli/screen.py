@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -91,17 +92,21 @@ def _facts(record: Mapping[str, Any]) -> str:
 
 
 def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
-    """A table with its first column to the left and the others to the right."""
-    shown = Table(title=title, title_justify="left")
+    """A table with its first column to the left and the others to the right.
+
+    Cells are never cut; where the terminal is narrow, headings wrap.
+    """
+    shown = Table(title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
     for i, column in enumerate(columns):
-        shown.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
+        width = max((len(row[i]) for row in rows), default=0)
+        shown.add_column(column, justify="left" if i == 0 else "right", min_width=width)
     for row in rows:
         shown.add_row(*row)
     # Wide enough for every column where the output is not a terminal.
-    width = None if console.is_terminal else 160
+    width = None if console.is_terminal else 120
     Console(width=width).print(shown)
 
 
-def percent(share: float | None, digits: int = 1) -> str:
+def percent(share: float | None) -> str:
     """A share as a percentage, or a dash."""
-    return "–" if share is None else f"{100 * share:.{digits}f}"
+    return "–" if share is None else f"{100 * share:.1f}"

@@ -34,7 +34,7 @@ class Duration:
         assert (self.epochs is None) != (self.steps is None)
 
     def plus(self, other: "Duration") -> "Duration":
-        """Both, one after the other; of different units, this one alone."""
+        """Both, one after the other."""
         return self._changed(other, 1)
 
     def less(self, other: "Duration") -> "Duration":
@@ -44,9 +44,9 @@ class Duration:
     def _changed(self, other: "Duration", sign: int) -> "Duration":
         if self.epochs is not None and other.epochs is not None:
             return Duration(epochs=max(self.epochs + sign * other.epochs, 0))
-        if self.steps is not None and other.steps is not None:
-            return Duration(steps=max(self.steps + sign * other.steps, 0))
-        return self
+        assert self.steps is not None, "settings refuse mixed units"
+        assert other.steps is not None, "settings refuse mixed units"
+        return Duration(steps=max(self.steps + sign * other.steps, 0))
 
     def steps_for(self, rows: int, batch_size: int) -> int:
         """Number of batches a client with `rows` rows works through."""

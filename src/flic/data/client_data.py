@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from flic.data.schema import FeatureSchema
-from flic.errors import ConfigError
+from flic.errors import ConfigError, SchemaMismatch
 from flic.seeding import generator
 
 # eq=False below: tensors have no single truth value, so field-wise equality would raise.
@@ -24,6 +24,10 @@ class Split:
     x: Tensor  # [n, k_i], float32
     y: Tensor  # [n], int64
 
+    def __post_init__(self) -> None:
+        _require(self.x, "x", ndim=2, kind="float")
+        _require(self.y, "y", ndim=1, kind="int64")
+
     def __len__(self) -> int:
         return len(self.y)
 
@@ -35,6 +39,20 @@ class Split:
     def take(self, rows: Tensor) -> "Split":
         """Split of the given rows, in the given order."""
         return Split(self.x[rows], self.y[rows])
+
+
+def _require(value: object, name: str, *, ndim: int, kind: str) -> None:
+    """Refuse what is not a tensor of that many axes and that type."""
+    if isinstance(value, Tensor):
+        if value.ndim == ndim and kind in str(value.dtype):
+            return
+        got = f"a tensor of shape {list(value.shape)} and type {value.dtype}"
+    else:
+        got = f"a {type(value).__name__}"
+    raise SchemaMismatch(
+        f"a Split got {got} as {name}; expected a torch tensor with {ndim} axes and type {kind}. "
+        "Convert it, for instance with torch.as_tensor."
+    )
 
 
 @dataclass(frozen=True, eq=False)

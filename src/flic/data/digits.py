@@ -30,7 +30,7 @@ _TEST_SHARE = 0.4
 class DigitsConfig(BaseModel):
     """Settings of the digits problem; ranges are drawn from per client, ends included."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     problem: Literal["digits"] = "digits"
     num_clients: int = Field(default=30, ge=1)  # b

@@ -53,6 +53,12 @@ def _about_federation(data: FederatedData) -> Iterator[Finding]:
     if not data.clients:
         message = f"Data '{data.name}' has no clients; expected at least one. Add a client."
         yield Finding(None, True, message)
+    elif not any(len(client.test) for client in data.clients):
+        message = (
+            f"No client of '{data.name}' has test rows; expected some, or nothing can be measured. "
+            "Keep part of each client's rows for testing."
+        )
+        yield Finding(None, True, message)
     for name in _repeated(client.name for client in data.clients):
         message = (
             f"Client name '{name}' is used more than once; expected one name per client, since "
@@ -79,6 +85,8 @@ def _about_client(client: ClientData, num_classes: int) -> Iterator[Finding]:
 
 
 def _about_schema(client: ClientData) -> Iterator[Finding]:
+    if not client.schema.features:
+        yield _fatal(client, "has no features; expected at least one. Add a column or drop it.")
     repeated = _repeated(client.schema.features)
     if repeated:
         yield _fatal(

@@ -27,7 +27,7 @@ from flic.seeding import generator
 class ToyConfig(BaseModel):
     """Settings of a toy problem.  Paper: "Toy data sets"."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     problem: Literal["noisy-features", "linear-mapping"]
     variant: Literal["paper", "appendix", "authors"] = "authors"

@@ -21,7 +21,7 @@ CHEAP_WIDTH = 128
 class EmbeddingConfig(BaseModel):
     """Settings of φ.  Paper: append:models."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     latent_dim: int = Field(default=64, ge=1)
     hidden: tuple[PositiveInt, ...] = (64, 64)

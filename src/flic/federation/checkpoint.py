@@ -191,8 +191,8 @@ class DiskJournal:
             except DamagedCheckpoint as error:
                 if damage is not None:  # files of steps before the previous one are gone
                     raise DamagedCheckpoint(
-                        f"{error}, and so is the checkpoint after it. The run cannot go on: "
-                        "start it anew in another folder."
+                        f"{damage}, and the step before it can no longer be restored: {error}. The "
+                        "run cannot go on; start it anew in another folder."
                     ) from error
                 damage = error
                 commits.pop()
@@ -242,8 +242,8 @@ class DiskJournal:
     def _set_aside(self, number: int, error: Exception) -> None:
         used = f"step {number - 1}" if number else "the beginning"
         self.notices.append(f"{error}: it is not used; the run goes on from {used}.")
-        for path in self._folder.glob("*.json"):
-            if int(path.stem) >= number:
+        for path in self._folder.glob("[0-9]*.json"):
+            if path.stem.isdecimal() and int(path.stem) >= number:
                 path.rename(path.with_suffix(".damaged"))
 
 

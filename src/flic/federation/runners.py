@@ -1,6 +1,6 @@
 """Who does the tasks: this process, or worker processes. Results are the same.
 
-Stack width 1 is the sequential reference: one client after another.
+With stack width 1, clients work one after another.
 """
 
 import multiprocessing

@@ -26,6 +26,9 @@ class SequentialClient:
     def __init__(
         self, client: ClientData, private: Named, server: ServerState, settings: MethodSettings
     ) -> None:
+        assert settings.anchors.covariance == "identity"
+        assert settings.alignment.target == "closed-form"
+        assert not settings.embedding.dropout
         self.settings = settings
         self.classes = list(client.classes)
         dtype = private["head.weight"].dtype

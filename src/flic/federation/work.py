@@ -26,7 +26,7 @@ Work = Callable[..., Visit]
 # Finite, but far beyond any use: the next step would overflow. NaN is not below it either.
 HUGE = 1e12
 
-KEPT = "The state of the last finished round is kept."
+KEPT = "What was finished before is kept."
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,8 @@ class Workshop:
     def _diverged(self, task: Task, names: Sequence[str], what: str) -> Diverged:
         return Diverged(
             f"{self._where(task, names)}: {what} is no longer finite or beyond 1e12. Lower "
-            f"training.optimiser.learning_rate, or look at the client's features. {KEPT}"
+            "training.optimiser.learning_rate or anchors.scale, or look at the client's "
+            f"features. {KEPT}"
         )
 
     def _where(self, task: Task, names: Sequence[str]) -> str:

@@ -30,7 +30,7 @@ class Row:
     method: str
     seeds: int
     mean: float
-    spread: float  # standard deviation over seeds of the mean over clients
+    spread: float | None  # standard deviation over seeds of the mean over clients
     worst: float  # worst client, mean over seeds
     chosen: float | None  # mean at the round that validation chooses
     gain: float | None  # paired difference to the reference
@@ -62,7 +62,7 @@ def _row(method: str, cells: Sequence[Cell], base: Mapping[int, Accuracy], refer
         method=method,
         seeds=len(cells),
         mean=fmean(means),
-        spread=stdev(means) if len(means) > 1 else 0.0,
+        spread=stdev(means) if len(means) > 1 else None,
         worst=fmean(cell.outcome.last.worst for cell in cells),
         chosen=fmean(chosen) if chosen else None,
         gain=fmean(gains) if gains else None,

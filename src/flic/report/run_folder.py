@@ -10,9 +10,11 @@ DIR/
   summary.json     accuracies at the last round and at the round validation chooses
 """
 
+import fcntl
 import json
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from io import BytesIO
@@ -85,7 +87,6 @@ def create(folder: Path, config: RunConfig) -> None:
     workshop.algorithm.init_server()
     num_active(len(data.clients), config.training.participation)
     folder.mkdir(parents=True, exist_ok=True)
-    _write_json(folder / "run.json", _environment())
     _write_json(folder / "config.json", config.model_dump(mode="json"))
 
 
@@ -104,17 +105,49 @@ def read_config(folder: Path) -> RunConfig:
 
 
 def carry_on(
-    folder: Path, *, workers: int = 1, on_step: OnStep = lambda record, total, done: None
+    folder: Path,
+    *,
+    workers: int = 1,
+    on_step: OnStep = lambda record, total, done: None,
+    on_damage: Callable[[str], None] = lambda message: None,
 ) -> Finished:
     """Do all steps of the folder's run that are not done yet, then write its results."""
     config = read_config(folder)
+    with _alone_in(folder):
+        return _carry_on(folder, config, workers, on_step, on_damage)
+
+
+def _carry_on(
+    folder: Path,
+    config: RunConfig,
+    workers: int,
+    on_step: OnStep,
+    on_damage: Callable[[str], None],
+) -> Finished:
+    if not (folder / "run.json").exists():
+        _write_json(folder / "run.json", _environment())
     data = load(config.data, seed=config.seed)
     notices = [finding.message for finding in refuse_unusable(data)]
     journal = DiskJournal(folder / "checkpoints")
+    for message in journal.notices:
+        on_damage(message)
     _advance(config, data, journal, workers=workers, on_step=on_step)
-    outcome = write_results(folder, journal.records, [*notices, *journal.notices])
-    notices += journal.notices
+    outcome = write_results(folder, journal.records, notices)
     return Finished(folder, outcome, journal.records, notices, _mean_ceiling(data))
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Generator[None]:
+    """Keep a second process out of a run folder; the lock ends with the process that holds it."""
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunFolderError(
+                f"{folder} is being worked on by another process; expected to be alone there. "
+                "Wait for it to end, or stop it."
+            ) from None
+        yield
 
 
 def simulate(config: RunConfig, data: FederatedData | None = None) -> Outcome:
