@@ -193,7 +193,7 @@ def test_a_table_fits_a_terminal_of_80_columns(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(screen, "console", Console(force_terminal=True, width=80))
     columns = ["method", "mean %", "spread", "worst client %", "chosen round %"]
-    columns += ["gain over local", "gain / lose", "seconds", "kB sent"]
+    columns += ["gain over local", "gain / lose", "time s", "kB sent"]
     row = ["within-space", "87.0", "0.4", "71.0", "87.0", "+3.3 ± 2.1", "18 / 11", "11.9", "95379"]
     screen.table("Test accuracy", columns, [row])
     (shown,) = [line for line in capsys.readouterr().out.splitlines() if "within-space" in line]

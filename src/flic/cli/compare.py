@@ -104,7 +104,7 @@ def _run(folder: Path, settings: RunConfig, *, workers: int, quiet: bool, tell: 
 def _show(settings: RunConfig, rows: list[Row], reference: str) -> None:
     seeds = rows[0].seeds
     columns = ["method", "mean %", "spread", "worst client %", "chosen round %"]
-    columns += [f"gain over {reference}", "gain / lose", "seconds", "kB sent"]
+    columns += [f"gain over {reference}", "gain / lose", "time s", "kB sent"]
     lines = [
         [
             row.method,

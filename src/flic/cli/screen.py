@@ -96,7 +96,8 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
 
     Cells are never cut; where the terminal is narrow, headings wrap.
     """
-    shown = Table(title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
+    shown = Table(title=title, title_justify="left", box=box.SIMPLE, show_edge=False)
+    shown.padding = (0, 1, 0, 0)
     for i, column in enumerate(columns):
         width = max((len(row[i]) for row in rows), default=0)
         shown.add_column(column, justify="left" if i == 0 else "right", min_width=width)
