@@ -96,16 +96,20 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
 
     Cells are never cut; where the terminal is narrow, headings wrap.
     """
+    # Wide enough for every column where the output is not a terminal.
+    out = Console(width=None if console.is_terminal else 120)
     shown = Table(title=title, title_justify="left", box=box.SIMPLE, show_edge=False)
     shown.padding = (0, 1, 0, 0)
-    for i, column in enumerate(columns):
-        width = max((len(row[i]) for row in rows), default=0)
-        shown.add_column(column, justify="left" if i == 0 else "right", min_width=width)
+    cells = [max((len(row[i]) for row in rows), default=0) for i in range(len(columns))]
+    widths = [max(len(c), w) for c, w in zip(columns, cells, strict=True)]
+    if sum(widths) + 2 * len(widths) > out.width:
+        words = [max(map(len, column.split())) for column in columns]
+        widths = [max(*pair) for pair in zip(words, cells, strict=True)]
+    for i, (column, width) in enumerate(zip(columns, widths, strict=True)):
+        shown.add_column(column, justify="left" if i == 0 else "right", width=width)
     for row in rows:
         shown.add_row(*row)
-    # Wide enough for every column where the output is not a terminal.
-    width = None if console.is_terminal else 120
-    Console(width=width).print(shown)
+    out.print(shown)
 
 
 def percent(share: float | None) -> str:
