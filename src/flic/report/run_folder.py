@@ -8,6 +8,7 @@ DIR/
   clients.parquet  per measured round and client: rows and right predictions
   timings.json     seconds per step; the only thing that differs between equal runs
   summary.json     accuracies at the last round and at the round validation chooses
+  .lock            held by the process that works on the run
 """
 
 import fcntl
