@@ -1,4 +1,3 @@
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,8 +11,8 @@ from flic.embedding.build import (
     stack_widths,
     trim_features,
 )
+from flic.embedding.cnn import Cnn
 from flic.embedding.mlp import FIRST_LAYER
-from flic.errors import ConfigError
 
 
 def widths_of(dims: list[int]) -> dict[int, int]:
@@ -77,15 +76,21 @@ def test_parameters_without_an_embedding_are_not_padded():
 
 def test_vectors_get_a_perceptron_of_the_configured_size():
     config = EmbeddingConfig(latent_dim=7, hidden=(5, 6), dropout=0.5)
-    mlp = build_embedding("vector", 16, config)
+    mlp = build_embedding(FeatureSchema("s", tuple("abc")), config, width=16)
     assert mlp.sizes == (16, 5, 6, 7)
     assert mlp.dropout == 0.5
 
 
 def test_defaults_are_the_papers():
-    assert build_embedding("vector", 16, EmbeddingConfig()).sizes == (16, 64, 64, 64)
+    vector = FeatureSchema("s", tuple("abc"))
+    assert build_embedding(vector, EmbeddingConfig(), width=16).sizes == (16, 64, 64, 64)
 
 
-def test_features_of_another_kind_are_refused():
-    with pytest.raises(ConfigError, match="'sound'"):
-        build_embedding("sound", 16, EmbeddingConfig())
+def test_images_get_a_convolutional_network_of_their_size():
+    config = EmbeddingConfig(latent_dim=7, dropout=0.5)
+    assert build_embedding(FeatureSchema.of_images("s", 9, 8), config) == Cnn((9, 8), 7, 0.5)
+
+
+def test_images_are_never_padded_to_the_width_of_vectors():
+    image, vector = FeatureSchema.of_images("i", 4, 4), FeatureSchema("v", ("a", "b"))
+    assert stack_widths([image, vector]) == {2: 16}

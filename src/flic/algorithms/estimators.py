@@ -30,7 +30,7 @@ from flic.algorithms.protocol import (
 from flic.algorithms.settings import MethodSettings
 from flic.data.client_data import ClientData, Split
 from flic.data.stacked import StackedData
-from flic.embedding.mlp import Mlp
+from flic.embedding.network import Embedding
 from flic.errors import DataError
 
 
@@ -54,7 +54,7 @@ class PerClientEstimator(Algorithm):
     def init_server(self) -> ServerState:
         return ServerState(0, {})
 
-    def init_client(self, client: ClientData, embedding: Mlp) -> dict[str, Tensor]:
+    def init_client(self, client: ClientData, embedding: Embedding) -> dict[str, Tensor]:
         del client, embedding
         return {}
 

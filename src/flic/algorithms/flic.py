@@ -90,7 +90,7 @@ class Flic(NetworkMethod):
         def losses(phi: Named, step: int, count: int) -> Losses:
             batch = plan.batch(step)
             masks = self.masks(place, batch)
-            latent = stack.embedding.apply(phi, batch.x, masks=masks)
+            latent = stack.embedding.apply(phi, batch.x, masks=masks, rows=batch.row_counts)
             target = self._target(place, batch, anchors[:count])
             return {
                 "alignment": alignment_loss(latent, batch, transport_targets(latent, batch, target))
@@ -199,7 +199,7 @@ class Flic(NetworkMethod):
         """What the batch is transported to: the anchors, or as many samples of them as rows."""
         if self.settings.alignment.target == "closed-form":
             return Target.of(anchors)
-        noise = self._noise(place, batch, batch.counts.sum(1).tolist())
+        noise = self._noise(place, batch, batch.row_counts)
         return Target.of_samples(anchors.reparameterise(noise), batch.counts)
 
     def _noise(

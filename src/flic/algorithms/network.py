@@ -31,7 +31,7 @@ from flic.data.batches import Batch, BatchPlan, Duration
 from flic.data.client_data import ClientData, Split
 from flic.data.stacked import StackedData, StackedRows
 from flic.descent import Losses, LossFn, descend
-from flic.embedding.mlp import Mlp
+from flic.embedding.network import Embedding
 from flic.personal import SplitModel, personalisation
 from flic.seeding import generator
 from flic.shapes import Named
@@ -95,7 +95,7 @@ class NetworkMethod(Algorithm):
 
     # ---- the client half -----------------------------------------------------------------
 
-    def init_client(self, client: ClientData, embedding: Mlp) -> dict[str, Tensor]:
+    def init_client(self, client: ClientData, embedding: Embedding) -> dict[str, Tensor]:
         rng = generator(self.seed, "client", client.name, "init")
         phi = embedding.init(client.schema.dim, rng=rng, dtype=self.dtype)
         theta = self.model.init(rng=rng, dtype=self.dtype)
@@ -164,7 +164,8 @@ class NetworkMethod(Algorithm):
         rows = StackedRows.of(splits, width=data.width, dtype=self.dtype)
         with torch.no_grad():
             shared = self.each_shared(place)
-            latent = stack.embedding.apply(self.phi(place, stack.private, shared), rows.x)
+            phi = self.phi(place, stack.private, shared)
+            latent = stack.embedding.apply(phi, rows.x, rows=rows.counts)
             scores = self.score(place, stack.private, shared, latent)
             held = torch.zeros(len(data), data.num_classes + 1, dtype=torch.bool)
             held.scatter_(1, data.classes.where(data.holds, data.num_classes), value=True)
@@ -224,7 +225,8 @@ class NetworkMethod(Algorithm):
         Also returns the shared copies, since some methods train part of them jointly.
         """
         private = self.start(place)
-        joint = {name: shared[name] for name in sorted(self.joint_names())} if jointly else {}
+        names = sorted(self.joint_names() & shared.keys()) if jointly else []
+        joint = {name: shared[name] for name in names}
 
         def losses(parameters: Named, step: int, count: int) -> Losses:
             batch = plan.batch(step)
@@ -266,7 +268,7 @@ class NetworkMethod(Algorithm):
     ) -> Losses:
         """F_i term by term.  Paper: eq:PFL_ERM_reg."""
         phi = self.phi(place, private, shared)
-        latent = place.stack.embedding.apply(phi, batch.x, masks=masks)
+        latent = place.stack.embedding.apply(phi, batch.x, masks=masks, rows=batch.row_counts)
         theta = self.theta(private, shared)
         terms = {"data": data_loss(self.model.apply(theta, latent), batch)}
         return terms | self.extra_terms(place, private, shared, theta, latent, batch)
@@ -275,7 +277,7 @@ class NetworkMethod(Algorithm):
         """Dropout factors of the working clients."""
         if not place.stack.embedding.dropout:
             return ()
-        rows = batch.counts.sum(1).tolist()
+        rows = batch.row_counts
         masks = place.stack.embedding.draw_masks(rows, place.rngs[: len(rows)], dtype=self.dtype)
         padding = batch.x.shape[1] - max(rows)
         return [torch.nn.functional.pad(mask, (0, 0, 0, padding)) for mask in masks]

@@ -15,9 +15,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flic.data.client_data import ClientData, Split
+from flic.data.schema import FeatureSchema, union
 from flic.data.stacked import StackedData
 from flic.descent import Losses
-from flic.embedding.mlp import Mlp
+from flic.embedding.network import Embedding
 from flic.errors import IncompatibleUpdate
 from flic.shapes import Named
 
@@ -77,21 +78,20 @@ class Population:
     num_classes: int
     max_features: int
     total_rows: int
-    spaces: Mapping[str, Sequence[str]]
+    spaces: Mapping[str, FeatureSchema]  # of each space, all features anyone has
 
     @classmethod
     def of(cls, clients: Sequence[ClientData], num_classes: int) -> "Population":
         """Facts about a federation whose clients are all at hand."""
-        spaces: dict[str, dict[str, None]] = {}
+        members: dict[str, list[FeatureSchema]] = {}
         for client in clients:
-            names = spaces.setdefault(client.schema.space, {})
-            names.update(dict.fromkeys(client.schema.features))
+            members.setdefault(client.schema.space, []).append(client.schema)
         return cls(
             num_clients=len(clients),
             num_classes=num_classes,
             max_features=max(client.schema.dim for client in clients),
             total_rows=sum(len(client.train) for client in clients),
-            spaces={space: tuple(sorted(names)) for space, names in spaces.items()},
+            spaces={space: union(schemas) for space, schemas in members.items()},
         )
 
 
@@ -99,7 +99,7 @@ class Population:
 class Stack:
     """Private state of one or many clients of one architecture; it never leaves them."""
 
-    embedding: Mlp
+    embedding: Embedding
     private: Named
 
     def __len__(self) -> int:
@@ -128,7 +128,7 @@ class Algorithm(ABC):
         """Server state before the first round."""
 
     @abstractmethod
-    def init_client(self, client: ClientData, embedding: Mlp) -> dict[str, Tensor]:
+    def init_client(self, client: ClientData, embedding: Embedding) -> dict[str, Tensor]:
         """Private parameters of one client before its first visit, features unpadded."""
 
     @abstractmethod

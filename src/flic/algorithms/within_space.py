@@ -5,6 +5,9 @@ lack some of its features: the first layer is shared feature by feature, each av
 the clients that have it.
 """
 
+from collections.abc import Sequence
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
@@ -13,7 +16,8 @@ from flic.algorithms.protocol import Entry, ServerState
 from flic.algorithms.workplace import Workplace
 from flic.data.client_data import ClientData
 from flic.embedding.build import build_embedding
-from flic.embedding.mlp import FIRST_LAYER, Mlp
+from flic.embedding.mlp import FIRST_LAYER
+from flic.embedding.network import Embedding
 from flic.personal.rule import under
 from flic.seeding import generator
 from flic.shapes import Named
@@ -27,18 +31,16 @@ class WithinSpace(NetworkMethod):
 
     def init_server(self) -> ServerState:
         shared = {}
-        for space, features in self.population.spaces.items():
+        for space, schema in self.population.spaces.items():
             rng = generator(self.seed, "server", "space", space)
-            phi = build_embedding("vector", len(features), self.settings.embedding)
-            body = phi.init(len(features), rng=rng, dtype=self.dtype)
+            phi = build_embedding(schema, self.settings.embedding)
+            body = phi.init(schema.dim, rng=rng, dtype=self.dtype)
             theta = self.model.init(rng=rng, dtype=self.dtype)
             body |= {n: theta[n] for n in theta if n in self.shared_names}
-            rows = zip(features, body.pop(FIRST_LAYER), strict=True)
-            shared |= {f"space.{space}.feature.{f}": row.clone() for f, row in rows}
-            shared |= {f"space.{space}.{name}": value for name, value in body.items()}
+            shared |= _by_feature(space, body, schema.features)
         return ServerState(0, shared)
 
-    def init_client(self, client: ClientData, embedding: Mlp) -> dict[str, Tensor]:
+    def init_client(self, client: ClientData, embedding: Embedding) -> dict[str, Tensor]:
         private = super().init_client(client, embedding)
         return {n: private[n] for n in private if n in self.personal_names}
 
@@ -48,10 +50,12 @@ class WithinSpace(NetworkMethod):
         return {name: torch.stack([body[name] for body in bodies]) for name in bodies[0]}
 
     def _body(self, place: Workplace, client: ClientData) -> dict[str, Tensor]:
-        prefix = f"space.{client.schema.space}."
-        body = {name: place.server.shared[prefix + name] for name in self._body_names}
-        rows = [place.server.shared[f"{prefix}feature.{f}"] for f in client.schema.features]
-        first = torch.stack(rows)
+        prefix, shared = _prefix(client.schema.space), place.server.shared
+        names = self._body_names | self.shared_names
+        body = {name: shared[prefix + name] for name in names if prefix + name in shared}
+        if client.schema.shape is not None:
+            return body
+        first = torch.stack([shared[f"{prefix}feature.{f}"] for f in client.schema.features])
         missing = place.data.width - len(first)
         return body | {FIRST_LAYER: torch.nn.functional.pad(first, (0, 0, 0, missing))}
 
@@ -61,17 +65,21 @@ class WithinSpace(NetworkMethod):
         Departs: FedRep's own alternation gives the body one epoch a round, and with few active
         clients it then hardly trains (docs/departures.md has the difference).
         """
-        return set(self._body_names) | {FIRST_LAYER}
+        return self._body_names | self.shared_names
 
     def apart_names(self) -> set[str]:
         return set()
 
-    @property
-    def _body_names(self) -> list[str]:
-        """Names of the body besides the first layer's weights."""
-        layers = range(len(self.settings.embedding.hidden) + 1)
-        phi = [f"embedding.{i}.{part}" for i in layers for part in ("weight", "bias")]
-        return [name for name in phi if name != FIRST_LAYER] + sorted(self.shared_names)
+    @cached_property
+    def _body_names(self) -> set[str]:
+        """Names of the parameters of φ, of all kinds of spaces."""
+        kinds = [
+            build_embedding(schema, self.settings.embedding).init(
+                schema.dim, rng=torch.Generator(), dtype=self.dtype
+            )
+            for schema in self.population.spaces.values()
+        ]
+        return {name for kind in kinds for name in kind}
 
     def phi(self, place: Workplace, private: Named, shared: Named) -> Named:
         return under("embedding.", shared)
@@ -82,12 +90,21 @@ class WithinSpace(NetworkMethod):
         """The client's version of its space's body, the first layer feature by feature."""
         data = place.data.clients[client]
         weight = self.client_weight(len(data.train))
-        prefix = f"space.{data.schema.space}."
-        rows = shared[FIRST_LAYER][client].clone()
-        entries = {
-            f"{prefix}feature.{f}": Entry(row, weight)
-            for f, row in zip(data.schema.features, rows, strict=False)
-        }
-        for name in self._body_names:
-            entries[prefix + name] = Entry(shared[name][client].clone(), weight)
-        return entries
+        body = {name: value[client] for name, value in shared.items()}
+        named = _by_feature(data.schema.space, body, data.schema.features)
+        return {name: Entry(value.clone(), weight) for name, value in named.items()}
+
+
+def _prefix(space: str) -> str:
+    return f"space.{space}."
+
+
+def _by_feature(space: str, body: Named, features: Sequence[str]) -> dict[str, Tensor]:
+    """A body under the names it travels by: a perceptron's first layer row by row."""
+    named = {_prefix(space) + name: value for name, value in body.items() if name != FIRST_LAYER}
+    if FIRST_LAYER not in body:
+        return named
+    rows = body[FIRST_LAYER][: len(features)]
+    return named | {
+        f"{_prefix(space)}feature.{f}": row for f, row in zip(features, rows, strict=True)
+    }

@@ -67,8 +67,13 @@ class Batch:
     is_small: bool = False  # whether one matrix of the whole batch is cheaper than one per class
 
     @property
-    def rows(self) -> Float[Tensor, " working"]:
+    def row_counts(self) -> list[int]:
         """Number of real rows of each client."""
+        return self.counts.sum(1).tolist()
+
+    @property
+    def rows(self) -> Float[Tensor, " working"]:
+        """The same, as a tensor to divide by."""
         return self.counts.sum(1).to(self.x)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.partition import Holdings, draw_uneven_classes
-from flic.data.schema import FeatureSchema
+from flic.data.schema import FeatureSchema, pixel_names
 from flic.errors import DataError
 from flic.seeding import generator
 
@@ -66,8 +66,8 @@ class _Images:
     rows: Split
 
     @property
-    def features(self) -> list[str]:
-        return [f"px{row}_{col}" for row in range(self.side) for col in range(self.side)]
+    def features(self) -> tuple[str, ...]:
+        return pixel_names(self.side, self.side)
 
 
 @cache  # parsing the packed text takes over a second

@@ -4,8 +4,10 @@ First step of the flow: a schema says which space a client reads and which featu
 hence the input dimension k_i that its embedding φ_i is built for.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+
+from flic.errors import SchemaMismatch
 
 
 @dataclass(frozen=True)
@@ -19,9 +21,42 @@ class FeatureSchema:
 
     space: str
     features: tuple[str, ...]
-    kind: Literal["vector"] = "vector"
+    shape: tuple[int, int] | None = None  # rows and columns of an image; None for a vector
+
+    def __post_init__(self) -> None:
+        if self.shape is not None and self.shape[0] * self.shape[1] != self.dim:
+            raise SchemaMismatch(
+                f"space {self.space!r} declares {self.dim} features and images of "
+                f"{self.shape[0]}×{self.shape[1]} pixels; expected a feature per pixel. Leave out "
+                "the shape where pixels are missing: the features are then a vector."
+            )
 
     @property
     def dim(self) -> int:
         """Number of features, k_i."""
         return len(self.features)
+
+    @classmethod
+    def of_images(cls, space: str, rows: int, columns: int) -> "FeatureSchema":
+        """Schema of grey images, pixels in reading order."""
+        return cls(space, pixel_names(rows, columns), (rows, columns))
+
+
+def pixel_names(rows: int, columns: int) -> tuple[str, ...]:
+    """Names of an image's pixels, in reading order."""
+    return tuple(f"px{row}_{column}" for row in range(rows) for column in range(columns))
+
+
+def union(schemas: Sequence[FeatureSchema]) -> FeatureSchema:
+    """Schema with every feature that clients of one space have."""
+    if len(set(schemas)) == 1:
+        return schemas[0]
+    shaped = [schema for schema in schemas if schema.shape is not None]
+    if shaped:
+        kinds = sorted({str(schema.shape or f"{schema.dim} features") for schema in schemas})
+        raise SchemaMismatch(
+            f"space {schemas[0].space!r} is declared with {' and with '.join(kinds)}; expected "
+            "images of one size, or vectors, in one space. Name the spaces apart."
+        )
+    names = sorted({name for schema in schemas for name in schema.features})
+    return FeatureSchema(schemas[0].space, tuple(names))

@@ -9,9 +9,10 @@ from pydantic import Field
 
 from flic.data.client_data import FederatedData
 from flic.data.digits import DigitsConfig, make_digits
+from flic.data.images import MnistUspsConfig, make_mnist_usps
 from flic.data.toy import ToyConfig, make_toy
 
-DataConfig = Annotated[ToyConfig | DigitsConfig, Field(discriminator="problem")]
+DataConfig = Annotated[ToyConfig | DigitsConfig | MnistUspsConfig, Field(discriminator="problem")]
 """Settings of any data source, told apart by `problem`."""
 
 
@@ -22,3 +23,5 @@ def load(config: DataConfig, *, seed: int) -> FederatedData:
             return make_toy(config, seed=seed)
         case DigitsConfig():
             return make_digits(config, seed=seed)
+        case MnistUspsConfig():
+            return make_mnist_usps(config, seed=seed)

@@ -46,7 +46,7 @@ class StackedData:
     classes: Int[Tensor, "clients slots"]
     num_classes: int
     width: int
-    longest: int  # training rows of the largest client of the federation
+    longest: int  # training rows of the federation's largest client of this architecture
 
     @classmethod
     def of(

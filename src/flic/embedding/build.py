@@ -1,7 +1,4 @@
-"""From a feature schema to a network: the one place where the kind of features decides.
-
-Images get their convolutional trunk here, beside the perceptron for vectors.
-"""
+"""From feature schemas to networks: the one place where the kind of features decides."""
 
 from collections.abc import Sequence
 
@@ -10,8 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 from torch import Tensor
 
 from flic.data.schema import FeatureSchema
+from flic.embedding.cnn import Cnn
 from flic.embedding.mlp import FIRST_LAYER, Mlp
-from flic.errors import ConfigError
+from flic.embedding.network import Embedding
 from flic.shapes import Named
 
 # Below this width a wider first layer costs less than a second stack would.
@@ -24,26 +22,29 @@ class EmbeddingConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     latent_dim: int = Field(default=64, ge=1)
-    hidden: tuple[PositiveInt, ...] = (64, 64)
+    hidden: tuple[PositiveInt, ...] = (64, 64)  # of vectors; images have a fixed trunk
     dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
 
 
-def build_embedding(kind: str, width: int, config: EmbeddingConfig) -> Mlp:
-    """φ's architecture for features of `kind`, padded to `width`."""
-    if kind != "vector":
-        raise ConfigError(f"features of kind {kind!r} have no embedding; expected 'vector'.")
-    return Mlp(width, config.hidden, config.latent_dim, config.dropout)
+def build_embedding(
+    schema: FeatureSchema, config: EmbeddingConfig, *, width: int | None = None
+) -> Embedding:
+    """φ's architecture for a client's features; vectors are padded to `width`."""
+    if schema.shape is not None:
+        return Cnn(schema.shape, config.latent_dim, config.dropout)
+    return Mlp(width or schema.dim, config.hidden, config.latent_dim, config.dropout)
 
 
 def stack_widths(schemas: Sequence[FeatureSchema]) -> dict[int, int]:
-    """Padded width for each number of features: few widths, little padding.
+    """Padded width for each number of features of a vector: few widths, little padding.
 
     The widths depend on the whole federation and on nothing else, so that no result depends
     on which clients happen to be stacked together.
     """
     widths: dict[int, int] = {}
     current = 0
-    for dim in sorted({schema.dim for schema in schemas}, reverse=True):
+    vectors = {schema.dim for schema in schemas if schema.shape is None}
+    for dim in sorted(vectors, reverse=True):
         if not current or (dim < current / 2 and current > CHEAP_WIDTH):
             current = -(-dim // 16) * 16
         widths[dim] = current

@@ -11,27 +11,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from flic.embedding.network import dropout_masks, init_linear, linear
 from flic.shapes import Named
 
 FIRST_LAYER = "embedding.0.weight"
-"""The one parameter whose shape depends on a client's features."""
-
-
-def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Each client's own affine layer: x_i W_i + b_i."""
-    return torch.bmm(x, weight).add_(bias[:, None, :])
-
-
-def init_linear(
-    fan_in: int, fan_out: int, *, rng: torch.Generator, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    """Weight and bias of one layer, uniform within ±1/√fan_in (PyTorch's own default)."""
-    bound = fan_in**-0.5
-    weight = torch.empty(fan_in, fan_out, dtype=torch.float64)
-    bias = torch.empty(fan_out, dtype=torch.float64)
-    for tensor in (weight, bias):
-        tensor.uniform_(-bound, bound, generator=rng)
-    return weight.to(dtype), bias.to(dtype)
+"""The one parameter whose shape depends on a client's features: a row for each of them."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +51,10 @@ class Mlp:
         x: Float[Tensor, "clients rows dim"],
         *,
         masks: Sequence[Tensor] = (),
+        rows: Sequence[int] | None = None,
     ) -> Float[Tensor, "clients rows k"]:
-        """Latent representation φ_i(x); `masks` are dropout factors of the inner layers."""
+        """Latent representation φ_i(x)."""
+        del rows  # padding comes along: leaving it out would cost more than it saves
         last = len(self.sizes) - 2
         for layer in range(last + 1):
             weight = parameters[f"embedding.{layer}.weight"]
@@ -84,10 +70,4 @@ class Mlp:
         """Dropout factors for one step: each client's from its own generator, for its own rows."""
         if not self.dropout:
             return []
-        keep = 1.0 - self.dropout
-        masks = [torch.zeros(len(rngs), max(rows), width, dtype=dtype) for width in self.hidden]
-        for i, (count, rng) in enumerate(zip(rows, rngs, strict=True)):
-            for mask in masks:
-                uniform = torch.rand(count, mask.shape[2], generator=rng)
-                mask[i, :count] = (uniform < keep).to(dtype) / keep
-        return masks
+        return dropout_masks(self.hidden, 1.0 - self.dropout, rows, rngs, dtype=dtype)

@@ -1,6 +1,6 @@
 """Who is registered, and how clients are laid side by side.
 
-A stack holds clients of one padded width, largest first. Padding depends on the federation as a
+A stack holds clients of one architecture, largest first. Padding depends on the federation as a
 whole and never on the cohort, so that results do not depend on how clients are stacked.
 """
 
@@ -20,7 +20,7 @@ from flic.embedding.build import (
     stack_widths,
     trim_features,
 )
-from flic.embedding.mlp import Mlp
+from flic.embedding.network import Embedding
 from flic.shapes import Named
 
 
@@ -35,8 +35,9 @@ class Roster:
         self._embedding = embedding
         self._clients = {client.name: client for client in data.clients}
         self._widths = stack_widths([client.schema for client in data.clients])
+        self._architectures = {name: self._architecture(name) for name in self._clients}
         self._slots = max(len(client.classes) for client in data.clients)
-        self._longest = max(len(client.train) for client in data.clients)
+        self._longest = self._longest_by_architecture()
 
     @property
     def names(self) -> list[str]:
@@ -52,32 +53,41 @@ class Roster:
         return Population.of(self.data.clients, self.data.num_classes)
 
     def split(self, names: Iterable[str], *, stack_width: int) -> list[tuple[str, ...]]:
-        """Stacks of at most `stack_width` clients: one padded width each, largest first."""
-        by_width: dict[int, list[str]] = {}
+        """Stacks of at most `stack_width` clients: one architecture each, largest first."""
+        alike: dict[Embedding, list[str]] = {}
         for name in sorted(names, key=lambda n: (-len(self[n].train), n)):
-            by_width.setdefault(self._width(name), []).append(name)
+            alike.setdefault(self.architecture(name), []).append(name)
         return [
             tuple(members[start : start + size])
-            for members in by_width.values()
+            for members in alike.values()
             for size in [_even_size(len(members), stack_width)]
             for start in range(0, len(members), size)
         ]
 
-    def _width(self, name: str) -> int:
-        return self._widths[self[name].schema.dim]
-
-    def architecture(self, name: str) -> Mlp:
+    def architecture(self, name: str) -> Embedding:
         """φ's architecture of a client, at its padded width."""
-        return build_embedding(self[name].schema.kind, self._width(name), self._embedding)
+        return self._architectures[name]
+
+    def _architecture(self, name: str) -> Embedding:
+        schema = self[name].schema
+        return build_embedding(schema, self._embedding, width=self._widths.get(schema.dim))
+
+    def _longest_by_architecture(self) -> dict[Embedding, int]:
+        """Training rows of the largest client of each architecture, which batches are padded to."""
+        longest: dict[Embedding, int] = {}
+        for name, client in self._clients.items():
+            embedding = self.architecture(name)
+            longest[embedding] = max(longest.get(embedding, 0), len(client.train))
+        return longest
 
     def stacked_data(self, names: Sequence[str]) -> StackedData:
         """Training rows of one stack."""
         return StackedData.of(
             [self[name] for name in names],
             num_classes=self.data.num_classes,
-            width=self._width(names[0]),
+            width=self.architecture(names[0]).dim,
             slots=self._slots,
-            longest=self._longest,
+            longest=self._longest[self.architecture(names[0])],
             dtype=self.dtype,
         )
 

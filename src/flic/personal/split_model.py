@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flic.embedding.mlp import init_linear, linear
+from flic.embedding.network import init_linear, linear
 from flic.shapes import Named
 
 
