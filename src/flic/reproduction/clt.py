@@ -46,7 +46,7 @@ class _Size:
 
 
 _FULL = _Size(dims=(2, 5, 10), rows=(50, 200, 500, 2000), repeats=1000)
-_QUICK = _Size(dims=(2, 10), rows=(50, 200, 1000), repeats=500)
+_QUICK = _Size(dims=(2, 10), rows=(50, 200, 500), repeats=500)
 
 
 def _size(scope: Scope) -> _Size:
