@@ -53,9 +53,9 @@ def wasserstein2_sq_interval(
     For Gaussian rows. The estimate has its bias taken off up to terms of order 1/n²: the plain
     W₂² of the sample moments lies above the truth, at n = 200 and k = 10 by up to 1.3 standard
     deviations. Coverage at level 0.95 was measured between 93 and 97 % from n = 200 on for k ≤ 10
-    (at n = 50 from 91 to 98 %), where W₂² is well above its own sampling error of about k²/n.
+    (at n = 50 from 92 to 98 %), where W₂² is well above its own sampling error of about k²/n.
 
-    Close to the anchor the errors are not normal: 92 to 99 % there. Where ν is the anchor itself
+    Close to the anchor the errors are not normal: 91 to 99 % there. Where ν is the anchor itself
     the limit has variance 0 and the theorem says nothing; the interval then shrinks like 1/n and,
     as ends below 0 are put to 0, holds 0 in over 99 % of samples. It is no test of ν = anchor.
 

@@ -201,7 +201,7 @@ def _variance_table(pools: Mapping[tuple[str, int], _Pool], n: int) -> Table:
         errors = pool.errors(n)
         # the relative standard error of a variance of nearly normal values
         noise = 100 * sqrt(2 / len(errors))
-        formulas = [round(pool.formula(label), 3) for label in FORMULAS]
+        formulas = [round(pool.formula(label), 3) + 0.0 for label in FORMULAS]  # no −0.0
         rows.append([name, k, round(float(errors.var()), 3), round(noise, 1), *formulas])
     return Table(
         name="clt-variance",
@@ -233,7 +233,8 @@ def _coverage_table(pools: Mapping[tuple[str, int], _Pool], sizes: Sequence[int]
         rows=rows,
         note=(
             "'plain' is the theorem's interval around the W₂² of the sample moments, its bias not "
-            "corrected. For 'the anchor itself' the limit is degenerate and no level is promised."
+            "corrected. At the anchor itself the limit is degenerate, and near it not yet reached: "
+            "no level is promised there."
         ),
     )
 
