@@ -123,7 +123,7 @@ def test_without_the_rotation_it_fails(oracle):
 
 
 def test_without_dividing_by_the_rows_it_fails(oracle):
-    found = distances(train(oracle, ours(oracle), step_factor=2 * ROWS), turned(oracle))
+    found = distances(train(oracle, ours(oracle), step_factor=2.0 * ROWS), turned(oracle))
     assert min(found) == found[0]
     assert found[-1] > 0.3
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _LEVEL = 0.95
 _CHUNK = 250  # samples drawn at once, to bound memory
-_SHOWN = "turned and moved"  # the situation of the histogram: its printed variance is positive
+_SHOWN = ("turned and moved", 2)  # situation and k of the histogram: printed variance above 0
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,11 @@ def _draw_histogram(ax: "Axes", pool: _Pool, n: int) -> None:
         ax.hist(standardised.tolist(), bins=50, density=True, alpha=0.5, label=f"{label} variance")
     density = torch.exp(-grid.square() / 2) / sqrt(2 * torch.pi)
     ax.plot(grid.tolist(), density.tolist(), "k-", label="N(0, 1)")
-    ax.set(xlabel="standardised error of W₂²", ylabel="density", title=f"{_SHOWN}, n = {n}")
+    ax.set(
+        xlabel="standardised error of W₂²",
+        ylabel="density",
+        title=f"{_SHOWN[0]}, k = {_SHOWN[1]}, n = {n}",
+    )
     ax.legend()
 
 
@@ -298,7 +302,7 @@ class Clt(Study):
         from matplotlib.figure import Figure
 
         pools, sizes = _pools(results, scope), _size(scope).rows
-        shown = pools.get((_SHOWN, _size(scope).dims[0]))
+        shown = pools.get(_SHOWN)
         if shown is None:
             return {}
         figure = Figure(figsize=(13, 4), layout="constrained")

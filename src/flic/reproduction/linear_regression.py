@@ -117,7 +117,7 @@ VARIANTS: Mapping[str, Variant] = {
     "FedRep on φ*": Variant(_oracle),
     "FLIC-FedRep, all clients": Variant(_ours, participation=1.0),
     "printed: no rotation": Variant(unrotated),
-    "printed: no 1/(2n)": Variant(_ours, step_factor=2 * _ROWS),
+    "printed: no 1/(2n)": Variant(_ours, step_factor=2.0 * _ROWS),
 } | {_by_moments(rows): Variant(estimated(rows)) for rows in _MOMENT_ROWS}
 _SLOW = _by_moments(_MOMENT_ROWS[-1])  # left out where it must be quick
 
