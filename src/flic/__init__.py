@@ -17,8 +17,10 @@ from flic.data.schema import FeatureSchema as FeatureSchema
 from flic.data.source import load as load_data
 from flic.errors import FlicError as FlicError
 from flic.gaussians import Gaussian as Gaussian
+from flic.gaussians import Interval as Interval
 from flic.gaussians import bures_barycentre as bures_barycentre
 from flic.gaussians import wasserstein2_sq as wasserstein2_sq
+from flic.gaussians import wasserstein2_sq_interval as wasserstein2_sq_interval
 from flic.report.metrics import Outcome as Outcome
 from flic.report.run_folder import simulate as simulate
 
@@ -29,6 +31,7 @@ __all__ = [
     "FederatedData",
     "FlicError",
     "Gaussian",
+    "Interval",
     "MethodSettings",
     "Outcome",
     "RunConfig",
@@ -41,4 +44,5 @@ __all__ = [
     "resolve",
     "simulate",
     "wasserstein2_sq",
+    "wasserstein2_sq_interval",
 ]
