@@ -186,7 +186,7 @@ _REMEDIES = {
         "fashion5000_meta.parquet beside it; docs/data.md says what is in them."
     ),
     "eeg": (
-        "Download the authors' file of EEG features and run: python scripts/convert_eeg.py FILE; "
+        "Download the authors' file of EEG features and run: scripts/convert_eeg.py FILE; "
         "docs/data.md says where it is."
     ),
 }
