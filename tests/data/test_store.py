@@ -1,5 +1,6 @@
 """Where data sets are found, how they are fetched, and what happens to damaged files."""
 
+from http.client import IncompleteRead
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.error import URLError
@@ -45,6 +46,8 @@ class OpenML:
         first = 1 if which in COUNTS_FROM_ONE else 0
         bunch = {
             "data": np.broadcast_to(x[:, None], (rows, columns)),  # no memory for 55 M values
+            "feature_names": [f"att{j}" for j in range(columns)],
+            "categories": {"class": [str(first + j) for j in range(10)]},
             "target": (labels + first).astype(str).astype(object),
         }
         return SimpleNamespace(**(bunch | self.changes.get(which, {})))
@@ -116,6 +119,18 @@ def test_digits_are_labelled_from_zero(name, pairs, cache, openml):
         assert set(arrays[y]) == set(range(10))
 
 
+def test_numbers_that_openml_declares_as_names_are_read_as_numbers(cache, openml):
+    names = ["6", "0", "5", "1", "4", "2", "3"]
+    positions = np.arange(2000)[:, None] % 7 * np.ones((1, 240))
+    openml.changes["mfeat-pixel"] = {
+        "data": positions,
+        "categories": {f"att{j}": names for j in range(239)} | {"class": ["1"]},
+    }
+    pixels = load_arrays("mfeat")["pix"]
+    assert pixels[:7, 0].tolist() == pixels[:7, 238].tolist() == [6, 0, 5, 1, 4, 2, 3]
+    assert pixels[:7, 239].tolist() == [0, 1, 2, 3, 4, 5, 6]  # declared as a number
+
+
 def test_views_whose_digits_do_not_match_are_refused(cache, openml):
     openml.changes["mfeat-zernike"] = {"target": np.full(2000, "3", dtype=object)}
     with pytest.raises(DataError, match="mfeat-zernike has its digits in another order"):
@@ -145,6 +160,15 @@ def test_the_users_folder_comes_before_the_cache(cache, tmp_path, monkeypatch, n
     assert load_arrays("mfeat")["y"][0, 0] == 1  # it holds no such file
     save_arrays("mfeat", small_mfeat(2), tmp_path)
     assert load_arrays("mfeat")["y"][0, 0] == 2
+
+
+def test_a_broken_connection_is_said(cache, monkeypatch):
+    def fail(**_: object) -> None:
+        raise IncompleteRead(b"half")
+
+    monkeypatch.setattr(store, "fetch_openml", fail)
+    with pytest.raises(DataError, match="could not be fetched from OpenML"):
+        load_arrays("usps")
 
 
 def test_without_data_and_network_the_sentence_says_what_to_set(cache, no_network):

@@ -7,9 +7,15 @@ from flic.data.client_data import Split as Split
 from flic.data.client_data import hold_out_validation as hold_out_validation
 from flic.data.digits import DigitsConfig as DigitsConfig
 from flic.data.digits import make_digits as make_digits
+from flic.data.eeg import EegConfig as EegConfig
+from flic.data.eeg import make_eeg as make_eeg
+from flic.data.images import MnistUspsConfig as MnistUspsConfig
+from flic.data.images import make_mnist_usps as make_mnist_usps
 from flic.data.inspect import Finding as Finding
 from flic.data.inspect import inspect as inspect
 from flic.data.inspect import refuse_unusable as refuse_unusable
+from flic.data.modalities import ModalitiesConfig as ModalitiesConfig
+from flic.data.modalities import make_modalities as make_modalities
 from flic.data.partition import Holdings as Holdings
 from flic.data.partition import deal_rows as deal_rows
 from flic.data.partition import draw_classes as draw_classes
@@ -19,19 +25,26 @@ from flic.data.partition import subsample as subsample
 from flic.data.schema import FeatureSchema as FeatureSchema
 from flic.data.source import DataConfig as DataConfig
 from flic.data.source import load as load
+from flic.data.store import load_arrays as load_arrays
 from flic.data.toy import ToyConfig as ToyConfig
 from flic.data.toy import make_toy as make_toy
+from flic.data.views import ViewsConfig as ViewsConfig
+from flic.data.views import make_views as make_views
 
 __all__ = [
     "ClientData",
     "DataConfig",
     "DigitsConfig",
+    "EegConfig",
     "FeatureSchema",
     "FederatedData",
     "Finding",
     "Holdings",
+    "MnistUspsConfig",
+    "ModalitiesConfig",
     "Split",
     "ToyConfig",
+    "ViewsConfig",
     "bayes_accuracy",
     "deal_rows",
     "draw_classes",
@@ -40,8 +53,13 @@ __all__ = [
     "hold_out_validation",
     "inspect",
     "load",
+    "load_arrays",
     "make_digits",
+    "make_eeg",
+    "make_mnist_usps",
+    "make_modalities",
     "make_toy",
+    "make_views",
     "refuse_unusable",
     "subsample",
 ]

@@ -16,7 +16,14 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 
 from flic.data.client_data import ClientData, FederatedData, Split
-from flic.data.partition import Holdings, draw_uneven_classes
+from flic.data.partition import (
+    deal_few_rows,
+    draw_rows,
+    draw_uneven_classes,
+    keep_features,
+    split_by_class,
+)
+from flic.data.ranges import refuse_outside
 from flic.data.schema import FeatureSchema, pixel_names
 from flic.errors import DataError
 from flic.seeding import generator
@@ -41,19 +48,11 @@ class DigitsConfig(BaseModel):
 
     @model_validator(mode="after")
     def _ranges_fit(self) -> Self:
-        _refuse_outside("classes_per_client", self.classes_per_client, 2, NUM_CLASSES)
+        refuse_outside("classes_per_client", self.classes_per_client, 2, NUM_CLASSES)
         # the rarest 8×8 digit has little more than 100 images outside the test part
-        _refuse_outside("rows_per_class", self.rows_per_class, 1, 100)
-        _refuse_outside("missing_share", self.missing_share, 0.0, 0.9)
+        refuse_outside("rows_per_class", self.rows_per_class, 1, 100)
+        refuse_outside("missing_share", self.missing_share, 0.0, 0.9)
         return self
-
-
-def _refuse_outside(name: str, bounds: tuple[float, float], least: float, largest: float) -> None:
-    if not least <= bounds[0] <= bounds[1] <= largest:
-        raise ValueError(
-            f"{name} is {list(bounds)}; expected a lower and an upper end from {least} to "
-            f"{largest}, the lower one first. Change the range."
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,79 +116,19 @@ def _make_clients(
 ) -> Iterator[ClientData]:
     """Clients of one space, numbered as `members` says."""
     rng = generator(seed, "digits", images.space)
-    train_rows, test_rows = _rows_by_class(images.rows.y, rng=rng)
+    train_rows, test_rows = split_by_class(images.rows.y, _TEST_SHARE, rng=rng)
     low, high = config.classes_per_client
     sizes = torch.randint(low, high + 1, (len(members),), generator=rng).tolist()
     holdings = draw_uneven_classes(sizes, NUM_CLASSES, rng=rng)
-    dealt = _deal_few_rows(train_rows, holdings, config.rows_per_class, rng=rng)
+    dealt = deal_few_rows(train_rows, holdings, config.rows_per_class, rng=rng)
     for i, held, train in zip(members, holdings, dealt, strict=True):
         name = f"{images.prefix}-{i:02d}"
         client_rng = generator(seed, "digits", name)
         test = torch.cat(
-            [_draw(test_rows[c], config.test_rows_per_class, rng=client_rng) for c in held]
+            [draw_rows(test_rows[c], config.test_rows_per_class, rng=client_rng) for c in held]
         )
-        kept = _kept_features(images.side**2, config.missing_share, rng=client_rng)
+        kept = keep_features(images.side**2, config.missing_share, rng=client_rng)
         yield _make_client(name, images, train, test, kept)
-
-
-def _rows_by_class(
-    labels: Tensor, *, rng: torch.Generator
-) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
-    """Shuffled training rows and test rows of every class."""
-    train: dict[int, Tensor] = {}
-    test: dict[int, Tensor] = {}
-    for label in range(NUM_CLASSES):
-        rows = (labels == label).nonzero().flatten()
-        rows = rows[torch.randperm(len(rows), generator=rng)]
-        cut = round(_TEST_SHARE * len(rows))
-        test[label], train[label] = rows[:cut], rows[cut:]
-    return train, test
-
-
-def _deal_few_rows(
-    pool: dict[int, Tensor],
-    holdings: Holdings,
-    rows_per_class: tuple[int, int],
-    *,
-    rng: torch.Generator,
-) -> list[Tensor]:
-    """Training rows per client; a row that is dealt leaves the pool."""
-    pool = dict(pool)
-    low, high = rows_per_class
-    dealt: list[Tensor] = []
-    for held in holdings:
-        shards: list[Tensor] = []
-        for label in held:
-            size = int(torch.randint(low, high + 1, (), generator=rng))
-            _refuse_exhausted(label, len(pool[label]), size)
-            shards.append(pool[label][:size])
-            pool[label] = pool[label][size:]
-        dealt.append(torch.cat(shards))
-    return dealt
-
-
-def _refuse_exhausted(label: int, left: int, wanted: int) -> None:
-    if left < wanted:
-        raise DataError(
-            f"Digit {label} has {left} training images left and the next client wants {wanted}; "
-            "expected enough for rows of its own on every client. Lower num_clients, "
-            "classes_per_client or rows_per_class."
-        )
-
-
-def _draw(rows: Tensor, at_most: int, *, rng: torch.Generator) -> Tensor:
-    """Random rows without repeats, `at_most` of them."""
-    return rows[torch.randperm(len(rows), generator=rng)[:at_most]]
-
-
-def _kept_features(
-    num_features: int, missing_share: tuple[float, float], *, rng: torch.Generator
-) -> Tensor:
-    """Sorted columns of one client after a random share of them, in whole pixels, is dropped."""
-    low, high = missing_share
-    share = low + (high - low) * torch.rand((), generator=rng).item()
-    order = torch.randperm(num_features, generator=rng)
-    return order[round(share * num_features) :].sort().values
 
 
 def _make_client(

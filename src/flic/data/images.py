@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from flic.data.client_data import ClientData, FederatedData, Split
-from flic.data.partition import deal_rows, draw_classes
+from flic.data.partition import deal_rows, draw_classes, draw_rows
 from flic.data.schema import FeatureSchema
 from flic.data.store import load_arrays
 from flic.seeding import generator
@@ -28,6 +28,8 @@ class MnistUspsConfig(BaseModel):
     problem: Literal["mnist-usps"] = "mnist-usps"
     num_clients: int = Field(default=100, ge=2)  # b
     classes_per_client: int = Field(default=3, ge=2, le=NUM_CLASSES)  # |𝒴_i|
+    train_rows_per_class: int | None = Field(default=None, ge=1)  # of each set; None: all
+    test_rows_per_class: int | None = Field(default=None, ge=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,17 +63,27 @@ def _make_clients(
     """Clients of one data set, numbered as `members` says."""
     rng = generator(seed, "mnist-usps", source.name)
     holdings = draw_classes(len(members), NUM_CLASSES, config.classes_per_client, rng=rng)
-    train_rows = deal_rows(source.train.y, holdings, rng=rng)
-    test_rows = deal_rows(source.test.y, holdings, rng=rng)
+    train = _at_most(source.train, config.train_rows_per_class, rng=rng)
+    test = _at_most(source.test, config.test_rows_per_class, rng=rng)
+    train_rows = deal_rows(train.y, holdings, rng=rng)
+    test_rows = deal_rows(test.y, holdings, rng=rng)
     schema = FeatureSchema.of_images(
         f"{source.name}-{source.side}x{source.side}", *[source.side] * 2
     )
     clients = []
     for i, rows, rows_of_test in zip(members, train_rows, test_rows, strict=True):
         name = f"{source.name}-{i:03d}"
-        train, test = source.train.take(rows), source.test.take(rows_of_test)
-        clients.append(ClientData(name, schema, train, Split.empty(schema.dim), test))
+        own, own_test = train.take(rows), test.take(rows_of_test)
+        clients.append(ClientData(name, schema, own, Split.empty(schema.dim), own_test))
     return clients
+
+
+def _at_most(split: Split, rows_per_class: int | None, *, rng: torch.Generator) -> Split:
+    """Split with no more rows of a class than that."""
+    if rows_per_class is None:
+        return split
+    by_class = [(split.y == c).nonzero().flatten() for c in range(NUM_CLASSES)]
+    return split.take(torch.cat([draw_rows(rows, rows_per_class, rng=rng) for rows in by_class]))
 
 
 def _mnist() -> _Source:

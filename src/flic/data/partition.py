@@ -106,3 +106,73 @@ def subsample(labels: Tensor, *, rng: torch.Generator) -> Tensor:
     missed = set(labels.tolist()) - set(labels[drawn].tolist())
     restored = [(labels == label).nonzero()[0] for label in sorted(missed)]
     return torch.cat([drawn, *restored])
+
+
+def split_by_class(
+    labels: Tensor, test_share: float, *, rng: torch.Generator
+) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+    """Shuffled training rows and test rows of every class, `test_share` of it for testing."""
+    train: dict[int, Tensor] = {}
+    test: dict[int, Tensor] = {}
+    for label in labels.unique().tolist():
+        rows = (labels == label).nonzero().flatten()
+        rows = rows[torch.randperm(len(rows), generator=rng)]
+        cut = round(test_share * len(rows))
+        test[label], train[label] = rows[:cut], rows[cut:]
+    return train, test
+
+
+def deal_few_rows(
+    pool: dict[int, Tensor],
+    holdings: Holdings,
+    rows_per_class: tuple[int, int],
+    *,
+    rng: torch.Generator,
+) -> list[Tensor]:
+    """Training rows per client, few of each class; a row that is dealt leaves the pool.
+
+    Args:
+        pool: shuffled rows of every class.
+        holdings: classes of every client.
+        rows_per_class: least and most rows of a class at one client.
+        rng: generator of the number of rows.
+    """
+    pool = dict(pool)
+    low, high = rows_per_class
+    dealt: list[Tensor] = []
+    for held in holdings:
+        shards: list[Tensor] = []
+        for label in held:
+            size = int(torch.randint(low, high + 1, (), generator=rng))
+            _refuse_exhausted(label, len(pool[label]), size)
+            shards.append(pool[label][:size])
+            pool[label] = pool[label][size:]
+        dealt.append(torch.cat(shards))
+    return dealt
+
+
+def _refuse_exhausted(label: int, left: int, wanted: int) -> None:
+    if left < wanted:
+        raise DataError(
+            f"Class {label} has {left} training rows left and the next client wants {wanted}; "
+            "expected enough for rows of its own on every client. Lower num_clients, "
+            "classes_per_client or rows_per_class."
+        )
+
+
+def draw_rows(rows: Tensor, at_most: int, *, rng: torch.Generator) -> Tensor:
+    """Random rows without repeats, `at_most` of them."""
+    return rows[torch.randperm(len(rows), generator=rng)[:at_most]]
+
+
+def keep_features(
+    num_features: int, missing_share: tuple[float, float], *, rng: torch.Generator
+) -> Tensor:
+    """Sorted columns of one client after a random share of them is dropped.
+
+    Paper: "TextCaps data set", "randomly pruned".
+    """
+    low, high = missing_share
+    share = low + (high - low) * torch.rand((), generator=rng).item()
+    order = torch.randperm(num_features, generator=rng)
+    return order[round(share * num_features) :].sort().values

@@ -9,10 +9,16 @@ from pydantic import Field
 
 from flic.data.client_data import FederatedData
 from flic.data.digits import DigitsConfig, make_digits
+from flic.data.eeg import EegConfig, make_eeg
 from flic.data.images import MnistUspsConfig, make_mnist_usps
+from flic.data.modalities import ModalitiesConfig, make_modalities
 from flic.data.toy import ToyConfig, make_toy
+from flic.data.views import ViewsConfig, make_views
 
-DataConfig = Annotated[ToyConfig | DigitsConfig | MnistUspsConfig, Field(discriminator="problem")]
+DataConfig = Annotated[
+    ToyConfig | DigitsConfig | MnistUspsConfig | ModalitiesConfig | ViewsConfig | EegConfig,
+    Field(discriminator="problem"),
+]
 """Settings of any data source, told apart by `problem`."""
 
 
@@ -25,3 +31,9 @@ def load(config: DataConfig, *, seed: int) -> FederatedData:
             return make_digits(config, seed=seed)
         case MnistUspsConfig():
             return make_mnist_usps(config, seed=seed)
+        case ModalitiesConfig():
+            return make_modalities(config, seed=seed)
+        case ViewsConfig():
+            return make_views(config, seed=seed)
+        case EegConfig():
+            return make_eeg(config, seed=seed)

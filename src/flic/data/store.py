@@ -9,6 +9,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
+from http.client import HTTPException
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -173,7 +174,7 @@ def _fetch(name: str) -> Arrays:
         raise DataError(f"Data set '{name}' is not here and cannot be fetched. {_REMEDIES[name]}")
     try:
         return _FETCHERS[name]()
-    except (OSError, ValueError) as error:  # no network; or no such set, or not what it was
+    except (OSError, HTTPException, ValueError) as error:  # no network; or not what it was
         raise DataError(
             f"Data set '{name}' is not here and could not be fetched from OpenML ({error}). "
             f"Connect to the network, or set FLIC_DATA to a folder that holds {_FILES[name]}."
@@ -186,7 +187,7 @@ _REMEDIES = {
         "fashion5000_meta.parquet beside it; docs/data.md says what is in them."
     ),
     "eeg": (
-        "Download the authors' file of EEG features and run: python scripts/convert_eeg.py FILE; "
+        "Download the authors' file of EEG features and run: scripts/convert_eeg.py FILE; "
         "docs/data.md says where it is."
     ),
 }
@@ -213,7 +214,22 @@ def _openml(
     )
     if len(bunch.data) != rows:
         raise ValueError(f"{name or data_id} has {len(bunch.data)} rows, expected {rows}")
-    return bunch.data, bunch.target.astype(np.int64)
+    return _numbers(bunch), bunch.target.astype(np.int64)
+
+
+def _numbers(bunch: Any) -> np.ndarray:
+    """Values of a data set, also of columns whose numbers OpenML declares as names.
+
+    Such columns, the whole of mfeat-pixel, come as positions in their list of names.
+    """
+    named = [column for column in bunch.feature_names if column in bunch.categories]
+    if not named:
+        return bunch.data
+    x = bunch.data.copy()
+    for column in named:
+        place = bunch.feature_names.index(column)
+        x[:, place] = np.array(bunch.categories[column], dtype=float)[x[:, place].astype(int)]
+    return x
 
 
 def _fetch_mnist() -> Arrays:
