@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from flic.reproduction import STUDIES
+from flic.reproduction.studies import STUDIES
 from flic.reproduction.study import Desk, Scope
 
 QUICK = Scope(quick=True)
@@ -18,7 +18,7 @@ def finished(tmp_path_factory):
     def finish(name):
         if name not in kept:
             study, told = STUDIES[name], []
-            desk = Desk(tmp_path_factory.mktemp(name), 1, told.append)
+            desk = Desk(tmp_path_factory.mktemp(name), told.append)
             results = {
                 cell.key: json.loads(json.dumps(cell.work(desk), allow_nan=False))
                 for cell in study.cells(QUICK)

@@ -126,7 +126,7 @@ def _carry_on(
     on_damage: Callable[[str], None],
 ) -> Finished:
     if not (folder / "run.json").exists():
-        _write_json(folder / "run.json", _environment())
+        _write_json(folder / "run.json", environment())
     data = load(config.data, seed=config.seed)
     notices = [finding.message for finding in refuse_unusable(data)]
     journal = DiskJournal(folder / "checkpoints")
@@ -226,7 +226,8 @@ def _clients_table(records: Sequence[Record]) -> bytes:
     return buffer.getvalue()
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """Versions and machine."""
     packages = ("flic", "torch", "numpy", "scikit-learn", "safetensors", "pydantic")
     own = {name: version(name) for name in packages}
     return {"python": platform.python_version(), "machine": platform.machine(), **own}

@@ -26,7 +26,6 @@ class Scope:
 
     quick: bool = False  # a minute's version of the same code path
     seeds: tuple[int, ...] | None = None  # None: the study's own number
-    workers: int = 1
 
     def seeds_or(self, number: int) -> tuple[int, ...]:
         """The seeds asked for, or the first `number`; one where it must be quick."""
@@ -38,7 +37,6 @@ class Desk:
     """Where a cell does its work: a folder of its own, which may hold an earlier attempt."""
 
     folder: Path
-    workers: int
     tell: Callable[[str], None]  # a line of progress
 
 

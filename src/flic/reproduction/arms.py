@@ -1,0 +1,97 @@
+"""What stands in the tables: methods with their settings, the same for every federation.
+
+An arm is a method and the changes that make it what its name says. All networks of a table have
+the same budget, unless an arm's name says otherwise, and all arms the same search.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flic.config import RunConfig, merge, read_toml, resolve
+from flic.errors import ConfigError
+
+Changes = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One line of a table."""
+
+    name: str
+    method: str
+    changes: Changes = field(default_factory=dict)
+
+    @property
+    def search(self) -> Sequence[Changes]:
+        """Settings that the mean of the clients' validation scores chooses from."""
+        return _SEARCH.get(self.method, _NETWORK_SEARCH)
+
+
+_NETWORK_SEARCH = [
+    {"training": {"optimiser": {"learning_rate": rate}}} for rate in (3e-4, 1e-3, 3e-3)
+]
+
+_SEARCH: dict[str, Sequence[Changes]] = {
+    "logistic": [{"estimators": {"logistic_c": c}} for c in (0.03, 0.3, 3.0)],
+    "boosting": [{"estimators": {"boosting_rate": rate}} for rate in (0.03, 0.1, 0.3)],
+    "lda": [{}],  # Ledoit and Wolf's shrinkage is a formula, nothing is left to choose
+}
+
+_NO_HIDDEN: Changes = {"model": {"hidden_layer": False}}
+
+LOCAL = Arm("local", "local")
+
+# The paper's columns come first. Its Local has neither FLIC's pre-training nor its hidden layer.
+PAPER = [
+    Arm("local-rounds", "local", {"training": {"baseline_budget": "rounds"}, **_NO_HIDDEN}),
+    Arm("fedhenn", "fedhenn"),
+    Arm("flic-class", "flic-class"),
+    Arm("flic-hl", "flic-hl"),
+]
+
+HONEST = [
+    LOCAL,
+    Arm("lda", "lda"),
+    Arm("logistic", "logistic"),
+    Arm("boosting", "boosting"),
+    Arm("hetfedrep", "hetfedrep"),
+    Arm("within-space", "within-space"),
+    Arm("permuted-anchors", "permuted-anchors", _NO_HIDDEN),
+]
+
+PRESETS = [
+    Arm(f"{method}@{preset}", method, {"preset": preset})
+    for preset in ("authors", "recommended")
+    for method in ("flic-class", "flic-hl")
+]
+
+_SHARED_HEAD: Changes = {"preset": "recommended", "training": {"personalisation": "fedavg-ft"}}
+
+# The one setting where a shuffled anchor is worth less than a shared one.
+SHARED_HEAD = [
+    Arm("flic-class@shared-head", "flic-class", _SHARED_HEAD),
+    Arm("permuted-anchors@shared-head", "permuted-anchors", merge(_SHARED_HEAD, _NO_HIDDEN)),
+]
+
+ALL = [*PAPER, *HONEST, *PRESETS, *SHARED_HEAD]
+
+
+def configure(experiment: str, arm: Arm, seed: int, *changes: Changes) -> RunConfig:
+    """Configuration of an arm on an experiment, with changes on top, the last one strongest."""
+    raw = read_toml(experiments_folder() / f"{experiment}.toml")
+    for change in (arm.changes, *changes):
+        raw = merge(raw, change)
+    return resolve(raw, source=experiment).for_method(arm.method, seed=seed)
+
+
+def experiments_folder() -> Path:
+    """The project's folder of experiments: below the current one, or beside the source."""
+    for root in (Path.cwd(), Path(__file__).parents[3]):
+        if (root / "experiments").is_dir():
+            return root / "experiments"
+    raise ConfigError(
+        f"no folder experiments/ in {Path.cwd()}; expected the project's own. Run flic reproduce "
+        "in the project's folder."
+    )

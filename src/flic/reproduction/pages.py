@@ -1,0 +1,87 @@
+"""A study's results as files: a CSV per table, one Markdown page, a picture per figure."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from flic.errors import ConfigError
+from flic.federation.checkpoint import write_atomically
+from flic.reproduction.desk import finished, missing
+from flic.reproduction.study import Scope, Study, Table, Value
+
+
+def write_pages(study: Study, scope: Scope, folder: Path) -> Sequence[Table]:
+    """Write everything that the finished cells allow, and return the tables."""
+    found = finished(study, scope, folder)
+    results = {key: value["result"] for key, value in found.items()}
+    tables = study.tables(results, scope)
+    for table in tables:
+        write_atomically(folder / f"{table.name}.csv", _csv(table).encode())
+    pictures = _draw(study, results, scope, folder)
+    seconds = [sum(cell[unit] for cell in found.values()) for unit in ("seconds", "cpu_seconds")]
+    left = missing(study, scope, folder)
+    page = [
+        f"# {study.title}",
+        f"Paper: {study.paper}. {len(found)} of {len(found) + len(left)} cells, "
+        f"{seconds[0]:,.0f} s, {seconds[1]:,.0f} CPU s. {_versions(folder)}",
+        *[f"## {table.title}\n\n{markdown(table)}\n\n{table.note}".rstrip() for table in tables],
+        *[f"![{name}]({name}.png)" for name in pictures],
+    ]
+    if left:
+        page.append(f"Not finished: {', '.join(left)}.")
+    write_atomically(folder / "results.md", "\n\n".join(page).encode() + b"\n")
+    return tables
+
+
+def _draw(study: Study, results: dict[str, object], scope: Scope, folder: Path) -> list[str]:
+    require_figures()
+    names = []
+    for name, figure in study.figures(results, scope).items():
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=120, bbox_inches="tight")
+        write_atomically(folder / f"{name}.png", buffer.getvalue())
+        names.append(name)
+    return names
+
+
+def require_figures() -> None:
+    """Refuse to start where figures cannot be drawn."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise ConfigError(
+            "flic reproduce draws figures with matplotlib, which is not installed. "
+            "Run: pip install 'flic[figures]'"
+        ) from None
+
+
+def _versions(folder: Path) -> str:
+    known = json.loads((folder / "environment.json").read_bytes())
+    cores, chip = known.pop("cores"), known.pop("machine")
+    return f"{chip}, {cores} cores; " + ", ".join(f"{k} {v}" for k, v in known.items()) + "."
+
+
+def _csv(table: Table) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(table.columns)
+    writer.writerows([["" if value is None else value for value in row] for row in table.rows])
+    return out.getvalue()
+
+
+def markdown(table: Table) -> str:
+    """The table as Markdown."""
+    lines = [table.columns, ["---"] * len(table.columns)]
+    lines += [[shown(value) for value in row] for row in table.rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def shown(value: Value) -> str:
+    """A field as people read it: four figures, a dash for what is not known."""
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value).replace("|", "\\|")
