@@ -15,6 +15,8 @@ from flic.data.client_data import FederatedData as FederatedData
 from flic.data.client_data import Split as Split
 from flic.data.schema import FeatureSchema as FeatureSchema
 from flic.data.source import load as load_data
+from flic.data.task import Classification as Classification
+from flic.data.task import Regression as Regression
 from flic.errors import FlicError as FlicError
 from flic.gaussians import Gaussian as Gaussian
 from flic.gaussians import bures_barycentre as bures_barycentre
@@ -24,6 +26,7 @@ from flic.report.run_folder import simulate as simulate
 
 __all__ = [
     "METHODS",
+    "Classification",
     "ClientData",
     "FeatureSchema",
     "FederatedData",
@@ -31,6 +34,7 @@ __all__ = [
     "Gaussian",
     "MethodSettings",
     "Outcome",
+    "Regression",
     "RunConfig",
     "Split",
     "Update",

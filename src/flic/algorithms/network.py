@@ -58,7 +58,7 @@ class NetworkMethod(Algorithm):
         self.model = SplitModel(
             settings.embedding.latent_dim,
             settings.model.hidden_dim if has_hidden else None,
-            population.num_classes,
+            population.task.num_outputs,
         )
         names = self.model.init(rng=torch.Generator(), dtype=dtype).keys()
         self.shared_names = self.rule.shared_names(names)
@@ -159,16 +159,17 @@ class NetworkMethod(Algorithm):
 
     def predict(
         self, server: ServerState, stack: Stack, data: StackedData, splits: Sequence[Split]
-    ) -> list[Float[Tensor, "rows classes"]]:
+    ) -> list[Float[Tensor, "rows outputs"]]:
         place = Workplace(server, stack, data, ())
         rows = StackedRows.of(splits, width=data.width, dtype=self.dtype)
         with torch.no_grad():
             shared = self.each_shared(place)
             latent = stack.embedding.apply(self.phi(place, stack.private, shared), rows.x)
             scores = self.score(place, stack.private, shared, latent)
-            held = torch.zeros(len(data), data.num_classes + 1, dtype=torch.bool)
-            held.scatter_(1, data.classes.where(data.holds, data.num_classes), value=True)
-            scores = mask_to_own_classes(scores, held[:, :-1])
+            outputs = data.task.num_outputs
+            held = torch.zeros(len(data), outputs + 1, dtype=torch.bool)
+            held.scatter_(1, data.classes.where(data.holds, outputs), value=True)
+            scores = data.task.decode(mask_to_own_classes(scores, held[:, :-1]))
         return [scores[i, :n] for i, n in enumerate(rows.counts)]
 
     # ---- parts of a visit ----------------------------------------------------------------
@@ -312,7 +313,7 @@ class NetworkMethod(Algorithm):
         return set(self.shared_names) if self.rule.has_shared_phase else set()
 
     def score(self, place: Workplace, private: Named, shared: Named, latent: Tensor) -> Tensor:
-        """Class scores of embedded rows."""
+        """Class scores, or encoded responses, of embedded rows."""
         del place
         return self.model.apply(self.theta(private, shared), latent)
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from flic.data.client_data import ClientData, Split
 from flic.data.stacked import StackedData
+from flic.data.task import Task, TaskName
 from flic.descent import Losses
 from flic.embedding.mlp import Mlp
 from flic.errors import IncompatibleUpdate
@@ -74,13 +75,13 @@ class Population:
     """
 
     num_clients: int
-    num_classes: int
+    task: Task
     max_features: int
     total_rows: int
     spaces: Mapping[str, Sequence[str]]
 
     @classmethod
-    def of(cls, clients: Sequence[ClientData], num_classes: int) -> "Population":
+    def of(cls, clients: Sequence[ClientData], task: Task) -> "Population":
         """Facts about a federation whose clients are all at hand."""
         spaces: dict[str, dict[str, None]] = {}
         for client in clients:
@@ -88,7 +89,7 @@ class Population:
             names.update(dict.fromkeys(client.schema.features))
         return cls(
             num_clients=len(clients),
-            num_classes=num_classes,
+            task=task,
             max_features=max(client.schema.dim for client in clients),
             total_rows=sum(len(client.train) for client in clients),
             spaces={space: tuple(sorted(names)) for space, names in spaces.items()},
@@ -122,6 +123,9 @@ class Algorithm(ABC):
 
     #: Whether clients meet in rounds at all; a method without rounds only predicts.
     has_rounds: ClassVar[bool] = True
+
+    #: Kinds of labels the method can learn.
+    tasks: ClassVar[Sequence[TaskName]] = ("classification", "regression")
 
     @abstractmethod
     def init_server(self) -> ServerState:
@@ -173,8 +177,8 @@ class Algorithm(ABC):
     @abstractmethod
     def predict(
         self, server: ServerState, stack: Stack, data: StackedData, splits: Sequence[Split]
-    ) -> list[Float[Tensor, "rows classes"]]:
-        """Class scores of each client's rows; −∞ for classes it does not hold."""
+    ) -> list[Float[Tensor, "rows outputs"]]:
+        """Class scores of each client's rows, −∞ for classes it does not hold; or responses."""
 
 
 def check_update(server: ServerState, update: Update) -> None:

@@ -16,21 +16,33 @@ from flic.data.partition import draw_classes as draw_classes
 from flic.data.partition import draw_shards_with_repeats as draw_shards_with_repeats
 from flic.data.partition import draw_uneven_classes as draw_uneven_classes
 from flic.data.partition import subsample as subsample
+from flic.data.regression import DiabetesConfig as DiabetesConfig
+from flic.data.regression import MadeRegressionConfig as MadeRegressionConfig
+from flic.data.regression import make_diabetes as make_diabetes
+from flic.data.regression import make_regression as make_regression
 from flic.data.schema import FeatureSchema as FeatureSchema
 from flic.data.source import DataConfig as DataConfig
 from flic.data.source import load as load
+from flic.data.task import Classification as Classification
+from flic.data.task import Regression as Regression
+from flic.data.task import Task as Task
 from flic.data.toy import ToyConfig as ToyConfig
 from flic.data.toy import make_toy as make_toy
 
 __all__ = [
+    "Classification",
     "ClientData",
     "DataConfig",
+    "DiabetesConfig",
     "DigitsConfig",
     "FeatureSchema",
     "FederatedData",
     "Finding",
     "Holdings",
+    "MadeRegressionConfig",
+    "Regression",
     "Split",
+    "Task",
     "ToyConfig",
     "bayes_accuracy",
     "deal_rows",
@@ -40,7 +52,9 @@ __all__ = [
     "hold_out_validation",
     "inspect",
     "load",
+    "make_diabetes",
     "make_digits",
+    "make_regression",
     "make_toy",
     "refuse_unusable",
     "subsample",

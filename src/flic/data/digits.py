@@ -18,6 +18,7 @@ from torch import Tensor
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.partition import Holdings, draw_uneven_classes
 from flic.data.schema import FeatureSchema
+from flic.data.task import Classification
 from flic.errors import DataError
 from flic.seeding import generator
 
@@ -109,7 +110,7 @@ def make_digits(config: DigitsConfig, *, seed: int) -> FederatedData:
         made = _make_clients(images, members, config, seed=seed)
         clients.update(zip(members, made, strict=True))
     ordered = tuple(clients[i] for i in range(config.num_clients))
-    return FederatedData("digits", NUM_CLASSES, ordered)
+    return FederatedData("digits", Classification(NUM_CLASSES), ordered)
 
 
 def _make_clients(

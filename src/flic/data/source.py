@@ -9,9 +9,18 @@ from pydantic import Field
 
 from flic.data.client_data import FederatedData
 from flic.data.digits import DigitsConfig, make_digits
+from flic.data.regression import (
+    DiabetesConfig,
+    MadeRegressionConfig,
+    make_diabetes,
+    make_regression,
+)
 from flic.data.toy import ToyConfig, make_toy
 
-DataConfig = Annotated[ToyConfig | DigitsConfig, Field(discriminator="problem")]
+DataConfig = Annotated[
+    ToyConfig | DigitsConfig | MadeRegressionConfig | DiabetesConfig,
+    Field(discriminator="problem"),
+]
 """Settings of any data source, told apart by `problem`."""
 
 
@@ -22,3 +31,7 @@ def load(config: DataConfig, *, seed: int) -> FederatedData:
             return make_toy(config, seed=seed)
         case DigitsConfig():
             return make_digits(config, seed=seed)
+        case MadeRegressionConfig():
+            return make_regression(config, seed=seed)
+        case DiabetesConfig():
+            return make_diabetes(config, seed=seed)

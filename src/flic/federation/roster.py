@@ -49,7 +49,7 @@ class Roster:
     @cached_property
     def population(self) -> Population:
         """What everyone may know of the federation."""
-        return Population.of(self.data.clients, self.data.num_classes)
+        return Population.of(self.data.clients, self.data.task)
 
     def split(self, names: Iterable[str], *, stack_width: int) -> list[tuple[str, ...]]:
         """Stacks of at most `stack_width` clients: one padded width each, largest first."""
@@ -74,7 +74,7 @@ class Roster:
         """Training rows of one stack."""
         return StackedData.of(
             [self[name] for name in names],
-            num_classes=self.data.num_classes,
+            task=self.data.task,
             width=self._width(names[0]),
             slots=self._slots,
             longest=self._longest,
