@@ -33,6 +33,13 @@ def test_stack_width_changes_no_bit_of_uneven_layers(run, method):
     run(method, **UNEVEN).assert_equals(run(method, stack_width=1, **UNEVEN))
 
 
+@pytest.mark.parametrize("method", ["local" + ON_RESPONSES, "flic-hl" + ON_RESPONSES])
+def test_stack_width_changes_no_bit_of_a_single_output(run, method):
+    """At full width, a batched product with one column rounds by the number of clients."""
+    wide = {"embedding": {"latent_dim": 64, "hidden": [64]}, "model": {"hidden_dim": 64}}
+    run(method, **wide).assert_equals(run(method, stack_width=1, **wide))
+
+
 @pytest.mark.parametrize("method", NETWORKS_ON_BOTH)
 def test_stack_width_in_double_precision(run, method):
     double = {"dtype": torch.float64, **UNEVEN}

@@ -45,4 +45,12 @@ class SplitModel:
         self, theta: Named, latent: Float[Tensor, "clients rows k"]
     ) -> Float[Tensor, "clients rows outputs"]:
         """Class scores, or the response, g_θ(z)."""
-        return linear(self.represent(theta, latent), theta["head.weight"], theta["head.bias"])
+        inner, weight, bias = (
+            self.represent(theta, latent),
+            theta["head.weight"],
+            theta["head.bias"],
+        )
+        if self.num_outputs > 1:
+            return linear(inner, weight, bias)
+        # A batched product with one column rounds by the number of clients; this does not.
+        return (inner * weight.mT).sum(-1, keepdim=True) + bias[:, None]
