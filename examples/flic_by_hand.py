@@ -118,7 +118,7 @@ class Round:
 
 def flic(data: FederatedData, s: Settings, *, seed: int) -> Iterator[Round]:
     """Algorithm 1, round by round."""
-    k, C, lr = s.latent_dim, data.num_classes, s.learning_rate
+    k, C, lr = s.latent_dim, data.task.num_outputs, s.learning_rate
     alpha = draw_layer(k, s.hidden_dim, generator(seed, "server", "model"))
     rng = generator(seed, "server", "anchors")
     v = torch.randn(C, k, generator=rng, dtype=torch.float64)

@@ -12,6 +12,7 @@ import torch
 from flic.algorithms import MethodSettings, build_algorithm
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
+from flic.data.task import Classification
 from flic.federation.journal import MemoryJournal
 from flic.federation.loop import Schedule, Simulation
 from flic.federation.roster import Roster
@@ -53,7 +54,7 @@ def make_client(name: str, dim: int, rows: dict[int, int]) -> ClientData:
 @pytest.fixture(scope="module")
 def data() -> FederatedData:
     clients = [make_client(name, *holding) for name, holding in CLIENTS.items()]
-    return FederatedData("test", 5, tuple(reversed(clients)))
+    return FederatedData("test", Classification(5), tuple(reversed(clients)))
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,8 @@ from flic.data.client_data import FederatedData as FederatedData
 from flic.data.client_data import Split as Split
 from flic.data.schema import FeatureSchema as FeatureSchema
 from flic.data.source import load as load_data
+from flic.data.task import Classification as Classification
+from flic.data.task import Regression as Regression
 from flic.errors import FlicError as FlicError
 from flic.gaussians import Gaussian as Gaussian
 from flic.gaussians import Interval as Interval
@@ -26,6 +28,7 @@ from flic.report.run_folder import simulate as simulate
 
 __all__ = [
     "METHODS",
+    "Classification",
     "ClientData",
     "FeatureSchema",
     "FederatedData",
@@ -34,6 +37,7 @@ __all__ = [
     "Interval",
     "MethodSettings",
     "Outcome",
+    "Regression",
     "RunConfig",
     "Split",
     "Update",

@@ -122,17 +122,22 @@ def resolve(raw: Mapping[str, Any], *, source: str = "configuration") -> RunConf
 
 def load_config(path: Path, assignments: Iterable[str] = ()) -> RunConfig:
     """Configuration from a TOML file, with `key=value` assignments on top."""
+    raw = read_toml(path)
+    for assignment in assignments:
+        raw = merge(raw, parse_assignment(assignment))
+    return resolve(raw, source=str(path))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Settings of a TOML file, not yet resolved."""
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; expected a run's settings in TOML.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read as UTF-8 text ({error}).") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}.") from None
-    for assignment in assignments:
-        raw = merge(raw, parse_assignment(assignment))
-    return resolve(raw, source=str(path))
 
 
 def parse_assignment(text: str) -> dict[str, Any]:

@@ -9,9 +9,12 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from flic.algorithms import MethodSettings, Population, Stack, build_algorithm
 from flic.algorithms.estimators import PooledLda
-from flic.data import ClientData, FeatureSchema, Split
+from flic.data import Classification, ClientData, FeatureSchema, Regression, Split
 from flic.data.stacked import StackedData
 from flic.embedding.mlp import Mlp
+from flic.errors import ConfigError
+
+CLASSES, RESPONSES = Classification(4), Regression(0.0, 100.0)
 
 ESTIMATORS = ["lda", "logistic", "boosting"]
 
@@ -22,20 +25,20 @@ def normal(seed, *shape):
 
 @pytest.fixture
 def scores():
-    """scores(method, x, y, test): class scores of a client with those training rows."""
+    """scores(method, x, y, test, task): predictions of a client with those training rows."""
 
-    def make(method, x, y, test, num_classes=4):
+    def make(method, x, y, test, task=CLASSES):
         dim = x.shape[1]
         schema = FeatureSchema("own", tuple(f"x{j}" for j in range(dim)))
         test = Split(test, torch.zeros(len(test), dtype=torch.int64))
         client = ClientData("ward-7", schema, Split(x, y), Split.empty(dim), test)
-        population = Population.of([client], num_classes)
+        population = Population.of([client], task)
         algorithm = build_algorithm(method, MethodSettings(), population, seed=0)
         data = StackedData.of(
             [client],
-            num_classes=num_classes,
+            task=task,
             width=dim,
-            slots=num_classes,
+            slots=4,
             longest=len(x),
             dtype=torch.float32,
         )
@@ -88,3 +91,41 @@ def test_lda_agrees_with_scikit_learn_where_both_shrink_little():
     own = PooledLda().fit(x, y).predict_proba(x)
     theirs = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto").fit(x, y)
     assert np.abs(own - theirs.predict_proba(x)).max() < 0.02
+
+
+@pytest.mark.parametrize("method", ["ridge", "boosting"])
+def test_responses_are_predicted_in_their_own_units(scores, method):
+    x = normal(0, 200, 3)
+    y = 50 + 10 * x[:, 0]
+    found = scores(method, x, y, x, RESPONSES)
+    assert found.shape == (200, 1)
+    error = (found[:, 0] - y).square().mean() / y.var()
+    assert error < 0.05
+
+
+@pytest.mark.parametrize("method", ["ridge", "boosting"])
+@pytest.mark.parametrize("rows", [2, 3, 12])
+def test_few_rows_with_responses(scores, method, rows):
+    x = normal(1, rows, 5)
+    x[:, 4] = 7.0  # a constant feature
+    found = scores(method, x, x[:, 0], normal(2, 9, 5), RESPONSES)
+    assert found.isfinite().all()
+
+
+def test_ridge_shrinks_where_there_is_nothing_to_learn(scores):
+    y = 50 + normal(3, 30)
+    found = scores("ridge", normal(4, 30, 20), y, normal(5, 100, 20), RESPONSES)
+    assert (found[:, 0] - y.mean()).square().mean() < 0.3 * y.var()
+
+
+@pytest.mark.parametrize(
+    ("method", "task", "able"),
+    [
+        ("lda", RESPONSES, "these data ask for regression. Choose one of local, "),
+        ("logistic", RESPONSES, "which does classification; these data ask for regression"),
+        ("ridge", CLASSES, "which does regression; these data ask for classification"),
+    ],
+)
+def test_the_other_task_is_refused(scores, method, task, able):
+    with pytest.raises(ConfigError, match=able):
+        scores(method, normal(0, 6, 3), torch.arange(6) % 2, normal(0, 6, 3), task)

@@ -13,6 +13,7 @@ from flic.data.batches import Batch, BatchPlan, Duration
 from flic.data.client_data import ClientData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.stacked import StackedData
+from flic.data.task import Classification
 from flic.gaussians import Gaussian, wasserstein2_sq
 from flic.seeding import generator
 
@@ -35,7 +36,7 @@ def plan_of(holdings: list[dict[int, int]], *, size: int) -> BatchPlan:
         split = Split(torch.ones(len(y), 1), y)
         schema = FeatureSchema("", ("x",))
         clients.append(ClientData(str(i), schema, split, Split.empty(1), split))
-    sizes = {"num_classes": 5, "width": 1, "slots": SLOTS, "longest": 99}
+    sizes = {"task": Classification(5), "width": 1, "slots": SLOTS, "longest": 99}
     data = StackedData.of(clients, dtype=torch.float64, **sizes)
     rngs = [generator(0, client.name) for client in clients]
     return BatchPlan(data, Duration(epochs=1), batch_size=size, rngs=rngs)

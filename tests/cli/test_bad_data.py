@@ -7,7 +7,7 @@ import torch
 
 import flic
 from flic.config import resolve
-from flic.data import ClientData, FeatureSchema, FederatedData, Split
+from flic.data import Classification, ClientData, FeatureSchema, FederatedData, Split
 from flic.errors import DataError
 
 QUICK = {
@@ -31,7 +31,7 @@ def split(x, y):
 
 
 def simulate(*clients):
-    return flic.simulate(resolve(QUICK), FederatedData("wards", 2, clients))
+    return flic.simulate(resolve(QUICK), FederatedData("wards", Classification(2), clients))
 
 
 def test_sound_data_are_used():

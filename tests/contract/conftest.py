@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from telling import CLASSES, TINY, Ran, Visited, make_client
+from telling import CLASSES, ON_RESPONSES, RESPONSES, TINY, Ran, Visited, make_client
 
 from flic.algorithms import MethodSettings, Stack, build_algorithm
 from flic.config import merge
-from flic.data import FederatedData
+from flic.data import Classification, FederatedData
 from flic.federation.journal import MemoryJournal
 from flic.federation.loop import Schedule, Simulation
 from flic.federation.roster import Roster
@@ -20,11 +20,12 @@ from flic.federation.work import Workshop
 
 @pytest.fixture
 def federation() -> Callable[..., FederatedData]:
-    """federation(order=...): five clients, in that order."""
+    """federation(order=..., responses=...): five clients, in that order."""
 
-    def make(order: Sequence[int] = range(5)) -> FederatedData:
-        data = FederatedData("contract", CLASSES, tuple(make_client(i) for i in order))
-        return data.with_validation(0.2, seed=0)
+    def make(order: Sequence[int] = range(5), *, responses: bool = False) -> FederatedData:
+        task = RESPONSES if responses else Classification(CLASSES)
+        clients = tuple(make_client(i, responses=responses) for i in order)
+        return FederatedData("contract", task, clients).with_validation(0.2, seed=0)
 
     return make
 
@@ -41,11 +42,13 @@ def settings() -> Callable[..., MethodSettings]:
 
 @pytest.fixture
 def workshop(federation, settings) -> Callable[..., Workshop]:
-    """workshop(method, data, dtype=, section={...})."""
+    """workshop(method, data, dtype=, section={...}); the method may be "NAME on responses"."""
 
     def make(method, data=None, *, dtype=torch.float32, seed=0, **changes) -> Workshop:
         own = settings(**changes)
-        roster = Roster(data or federation(), own.embedding, dtype=dtype)
+        data = data or federation(responses=method.endswith(ON_RESPONSES))
+        method = method.removesuffix(ON_RESPONSES)
+        roster = Roster(data, own.embedding, dtype=dtype)
         algorithm = build_algorithm(method, own, roster.population, seed=seed, dtype=dtype)
         return Workshop(algorithm, roster, seed)
 

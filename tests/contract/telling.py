@@ -1,7 +1,8 @@
 """A federation with telling sizes, and what tests compare of a run on it.
 
 No number of rows or features equals any size of the networks below, so that a tensor with such
-a dimension gives itself away. Nobody holds the last class.
+a dimension gives itself away. Nobody holds the last class. "METHOD on responses" stands for the
+same clients with real responses in place of classes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from flic.algorithms import METHODS, Algorithm, ServerState, Stack
-from flic.data import ClientData, FeatureSchema, Split
+from flic.data import ClientData, FeatureSchema, Regression, Split
 from flic.data.stacked import StackedData
 from flic.federation.journal import Record
 from flic.seeding import generator
@@ -31,16 +32,25 @@ TINY: dict[str, Any] = {
     "fedhenn": {"probe_rows": 32},
 }
 
+RESPONSES = Regression(-10.0, 30.0)
+ON_RESPONSES = " on responses"
+
 NETWORKS = [name for name, method in METHODS.items() if method.has_rounds]
+NETWORKS_ON_BOTH = NETWORKS + [name + ON_RESPONSES for name in NETWORKS]
+METHODS_ON_BOTH = [name for name, m in METHODS.items() if "classification" in m.tasks] + [
+    name + ON_RESPONSES for name, m in METHODS.items() if "regression" in m.tasks
+]
 
 
-def make_client(i: int) -> ClientData:
+def make_client(i: int, *, responses: bool = False) -> ClientData:
     name = f"client-{i}"
     rng = generator(1, "contract", name)
     rows, dim = ROWS[i], DIMS[i]
     held = torch.tensor([i, i + 1, i + 3])[: 2 + i % 2]
     y = held[torch.arange(rows + 6) % len(held)]
     x = torch.randn(rows + 6, dim, generator=rng) + 0.3 * y[:, None]
+    if responses:
+        y = 10 + 4 * x[:, 0] + torch.randn(rows + 6, generator=rng)
     return ClientData(
         name,
         _schema(i, dim),

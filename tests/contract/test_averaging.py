@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from telling import CLASSES, NETWORKS
+from telling import CLASSES, NETWORKS_ON_BOTH
 
 from flic.algorithms import Entry, Update
 from flic.algorithms.protocol import check_update
@@ -26,7 +26,7 @@ def full(value):
     return torch.full((8,), float(value))
 
 
-@pytest.mark.parametrize("method", NETWORKS)
+@pytest.mark.parametrize("method", NETWORKS_ON_BOTH)
 def test_a_name_that_nobody_sends_stays(visit, method):
     place = visit(method)
     server = place.algorithm.aggregate(place.server, [Update("client-0", {})])

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from telling import NETWORKS, assert_same
+from telling import NETWORKS_ON_BOTH, ON_RESPONSES, assert_same
 
 STAGES = ["prepare", "client_update", "realign", "adapt"]
 VARIANTS = {
@@ -21,8 +21,15 @@ def snapshot(place):
     return copy.deepcopy([dict(place.server.shared), dict(place.stack.private), rows, own])
 
 
-@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
-@pytest.mark.parametrize("method", NETWORKS)
+CASES = [
+    pytest.param(method, changes, id=f"{method}-{name}")
+    for method in NETWORKS_ON_BOTH
+    for name, changes in VARIANTS.items()
+    if not (name == "joint" and method.endswith(ON_RESPONSES))  # which regression refuses
+]
+
+
+@pytest.mark.parametrize(("method", "variant"), CASES)
 def test_no_stage_changes_its_inputs(visit, method, variant):
     place = visit(method, alignment={"realign_epochs": 1}, **variant)
     before = snapshot(place)
@@ -35,7 +42,7 @@ def test_no_stage_changes_its_inputs(visit, method, variant):
 
 
 @pytest.mark.parametrize("names", [["client-1"], ["client-1", "client-3"]], ids=len)
-@pytest.mark.parametrize("method", NETWORKS)
+@pytest.mark.parametrize("method", NETWORKS_ON_BOTH)
 def test_an_answer_shares_no_memory_with_the_server(visit, method, names):
     """The authors' aliasing bug: one client's training moved what another one started from."""
     place = visit(method, names, training={"local": "0 epochs", "shared": "0 epochs"})

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from telling import DIMS, NETWORKS
+from telling import DIMS, NETWORKS_ON_BOTH, ON_RESPONSES
 
 from flic.algorithms.protocol import check_update
 from flic.personal import RULES
@@ -36,7 +36,7 @@ def test_private_and_shared_names_are_apart(run, method):
     assert not [(p, s) for p in private for s in ran.server.shared if is_part_of(p, s)]
 
 
-@pytest.mark.parametrize("method", NETWORKS)
+@pytest.mark.parametrize("method", NETWORKS_ON_BOTH)
 def test_updates_hold_only_what_the_server_holds(visit, method):
     place = visit(method)
     updates = place.do("client_update").updates
@@ -49,7 +49,7 @@ def test_updates_hold_only_what_the_server_holds(visit, method):
 
 
 @pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("method", NETWORKS)
+@pytest.mark.parametrize("method", NETWORKS_ON_BOTH)
 def test_no_number_of_a_client_s_rows_is_in_its_update(visit, method, stage):
     place = visit(method, alignment={"realign_epochs": 1}, anchors={"average_over": "participants"})
     updates = {update.client: update for update in place.do(stage).updates}
@@ -57,6 +57,18 @@ def test_no_number_of_a_client_s_rows_is_in_its_update(visit, method, stage):
         rows = torch.cat([s.x.flatten() for s in (client.train, client.validation, client.test)])
         for entry in updates[client.name].entries.values() if client.name in updates else ():
             assert not torch.isin(entry.value, rows).any()
+
+
+@pytest.mark.parametrize("client_weight", ["equal", "rows"])
+@pytest.mark.parametrize("method", FLIC)
+def test_of_a_regression_s_anchors_the_two_ends_leave(visit, method, client_weight):
+    place = visit(method + ON_RESPONSES, training={"client_weight": client_weight})
+    for update, client in zip(place.do("client_update").updates, place.data.clients, strict=True):
+        sent = {n: e.weight for n, e in update.entries.items() if n.startswith("anchor.")}
+        weight = float(len(client.train)) if client_weight == "rows" else 1.0
+        assert sent == {"anchor.0.mean": weight, "anchor.1.mean": weight}
+        rows = torch.cat([client.train.y, place.data.task.encode(client.train.y)])
+        assert not any(torch.isin(e.value, rows).any() for e in update.entries.values())
 
 
 @pytest.mark.parametrize("covariance", ["identity", "diagonal", "full"])

@@ -7,6 +7,7 @@ from flic.data.batches import BLOCK, Batch, BatchPlan, Duration
 from flic.data.client_data import ClientData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.stacked import StackedData
+from flic.data.task import Classification
 from flic.seeding import generator
 
 # Labels of each client, largest first: a class of one row, a client smaller than a batch.
@@ -27,7 +28,7 @@ def client_of(name: str) -> ClientData:
 
 
 def stack_of(names: str) -> StackedData:
-    sizes = {"num_classes": 6, "width": 2, "slots": 3, "longest": LONGEST}
+    sizes = {"task": Classification(6), "width": 2, "slots": 3, "longest": LONGEST}
     return StackedData.of([client_of(n) for n in names], dtype=torch.float64, **sizes)
 
 

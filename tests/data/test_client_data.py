@@ -3,7 +3,14 @@
 import pytest
 import torch
 
-from flic.data import ClientData, FeatureSchema, FederatedData, Split, hold_out_validation
+from flic.data import (
+    Classification,
+    ClientData,
+    FeatureSchema,
+    FederatedData,
+    Split,
+    hold_out_validation,
+)
 from flic.errors import ConfigError
 
 
@@ -80,6 +87,6 @@ def test_impossible_shares_are_refused(share: float):
 
 def test_with_validation_covers_every_client():
     clients = (make_client({0: 10, 1: 10}, name="a"), make_client({1: 10, 2: 10}, name="b"))
-    data = FederatedData("two", 3, clients).with_validation(0.2, seed=0)
+    data = FederatedData("two", Classification(3), clients).with_validation(0.2, seed=0)
     assert [len(client.validation) for client in data.clients] == [4, 4]
-    assert (data.name, data.num_classes) == ("two", 3)
+    assert (data.name, data.task) == ("two", Classification(3))

@@ -6,7 +6,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from flic.data import ClientData, FeatureSchema, FederatedData, Split, inspect, refuse_unusable
+from flic.data import (
+    Classification,
+    ClientData,
+    FeatureSchema,
+    FederatedData,
+    Regression,
+    Split,
+    inspect,
+    refuse_unusable,
+)
 from flic.errors import DataError, SchemaMismatch
 
 HEALTHY_X = ((1.0, 5.0), (2.0, 3.0), (3.0, 9.0), (4.0, 4.0))
@@ -25,7 +34,7 @@ def make_client(**changes) -> ClientData:
 
 
 def federate(*clients: ClientData) -> FederatedData:
-    return FederatedData("wards", 3, clients)
+    return FederatedData("wards", Classification(3), clients)
 
 
 def only_finding(client: ClientData, *, fatal: bool) -> str:
@@ -71,7 +80,7 @@ def test_no_features():
     [
         ([[1.0]], torch.tensor([0]), "a list as x"),
         (torch.ones(3), torch.zeros(3).long(), r"shape \[3\] and type torch.float32 as x"),
-        (torch.ones(3, 1), torch.zeros(3), "type torch.float32 as y"),
+        (torch.ones(3, 1), torch.zeros(3).int(), "type torch.int32 as y"),
     ],
 )
 def test_rows_of_another_kind_are_refused(x, y, got):
@@ -188,3 +197,55 @@ def test_all_fatal_findings_are_refused_at_once_without_the_notices():
         "ward-8",
     ]
     assert "one value" not in str(refusal.value)
+
+
+def respond(client: ClientData, **responses: Sequence[float]) -> FederatedData:
+    """The client with responses (of training and test rows) within a range of 0 to 10."""
+    for which in ("train", "test"):
+        y = torch.tensor(responses.get(which, (1.0, 2.0, 4.0, 9.0)))
+        client = replace(client, **{which: Split(torch.tensor(HEALTHY_X)[: len(y)], y)})
+    return FederatedData("wards", Regression(0.0, 10.0), (client,))
+
+
+def test_healthy_responses_have_no_findings():
+    assert inspect(respond(make_client())) == []
+
+
+@pytest.mark.parametrize(
+    ("responses", "fatal", "message"),
+    [
+        ({"train": (3.0,)}, True, "has 1 training rows; expected two with different responses"),
+        ({"train": (3.0, 3.0, 3.0)}, True, "has the same response, 3, in all training rows"),
+        ({"train": (1.0, float("nan"))}, True, "has 1 NaN or infinite responses in its training"),
+        ({"test": (1.0, float("inf"))}, True, "has 1 NaN or infinite responses in its test rows"),
+        ({"train": (1.0, 25.0)}, True, "outside the declared range 0 to 10, between 1 and 25;"),
+        ({"train": (1.0, 12.0)}, False, "has 1 training responses outside the declared range"),
+        ({"train": (-2.0, 8.0)}, False, "between -2 and 8. They are kept"),
+    ],
+)
+def test_findings_about_responses(responses, fatal, message):
+    [finding] = inspect(respond(make_client(), **responses))
+    assert finding.fatal == fatal
+    assert message in finding.message
+
+
+def test_a_client_without_r2_is_told_of():
+    one, two = (respond(make_client(name=n)).clients[0] for n in ("ward-7", "ward-8"))
+    one = replace(one, test=Split(one.test.x[:2], torch.tensor([4.0, 4.0])))
+    [finding] = inspect(FederatedData("wards", Regression(0.0, 10.0), (one, two)))
+    assert "has the same response, 4, in all test rows" in finding.message
+    assert not finding.fatal
+
+
+def test_a_federation_without_r2_is_refused():
+    with pytest.raises(DataError, match=r"No client of 'wards' has test rows with different"):
+        refuse_unusable(respond(make_client(), test=(4.0, 4.0)))
+
+
+def test_labels_of_the_other_task():
+    classes = FederatedData("wards", Regression(0.0, 10.0), (make_client(),))
+    numbers = replace(respond(make_client()), task=Classification(3))
+    for data, got in ((classes, "torch.int64; expected float"), (numbers, "float32; expected int")):
+        with pytest.raises(DataError, match=got) as refusal:
+            refuse_unusable(data)
+        assert f"since the task is {data.task.name}. Convert" in str(refusal.value)

@@ -3,6 +3,7 @@ import torch
 from flic.data.client_data import ClientData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.stacked import StackedData, StackedRows
+from flic.data.task import Classification
 
 
 def split_of(*labels: int, dim: int) -> Split:
@@ -17,7 +18,7 @@ def client_of(name: str, split: Split) -> ClientData:
 
 def stack_of(*splits: Split) -> StackedData:
     clients = [client_of(f"c{i}", split) for i, split in enumerate(splits)]
-    sizes = {"num_classes": 9, "width": 5, "slots": 4, "longest": 10}
+    sizes = {"task": Classification(9), "width": 5, "slots": 4, "longest": 10}
     return StackedData.of(clients, dtype=torch.float64, **sizes)
 
 

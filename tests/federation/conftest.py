@@ -8,7 +8,7 @@ import torch
 
 from flic.algorithms import MethodSettings, build_algorithm
 from flic.config import merge
-from flic.data import ClientData, FeatureSchema, FederatedData, Split
+from flic.data import Classification, ClientData, FeatureSchema, FederatedData, Split
 from flic.federation.journal import Journal
 from flic.federation.loop import Schedule, Simulation
 from flic.federation.roster import Roster
@@ -40,7 +40,7 @@ def federation() -> Callable[..., FederatedData]:
             schema = FeatureSchema(name, tuple(f"x{j}" for j in range(dim)))
             split = Split(x, y)
             clients.append(ClientData(name, schema, split, Split.empty(dim), split))
-        return FederatedData("tiny", 2, tuple(clients))
+        return FederatedData("tiny", Classification(2), tuple(clients))
 
     return make
 

@@ -10,7 +10,7 @@ import torch
 from flic.algorithms import Algorithm, MethodSettings, ServerState, Stack, build_algorithm
 from flic.algorithms.protocol import Visit
 from flic.config import merge
-from flic.data import ClientData, FeatureSchema, FederatedData, Split
+from flic.data import Classification, ClientData, FeatureSchema, FederatedData, Split
 from flic.data.stacked import StackedData
 from flic.federation.roster import Roster
 from flic.seeding import generator
@@ -97,7 +97,7 @@ def place(federation) -> Callable[..., Place]:
         method: str, clients: Sequence[ClientData] | None = None, *, num_classes=3, **changes: Any
     ) -> Place:
         settings = MethodSettings.model_validate(merge(SMALL, changes))
-        data = FederatedData("paper", num_classes, tuple(clients or federation()))
+        data = FederatedData("paper", Classification(num_classes), tuple(clients or federation()))
         roster = Roster(data, settings.embedding, dtype=torch.float64)
         algorithm: Algorithm = build_algorithm(
             method, settings, roster.population, seed=0, dtype=torch.float64

@@ -5,12 +5,12 @@ from statistics import stdev
 import pytest
 
 from flic.report.comparison import Cell, compare
-from flic.report.metrics import Accuracy, Outcome
+from flic.report.metrics import Outcome, Scores
 
 
 def cell(method, seed, clients, chosen=None, seconds=1.0, sent=0):
     def accuracy(values):
-        return Accuracy(3, values, dict.fromkeys(values, 10))
+        return Scores(3, values, dict.fromkeys(values, 10))
 
     known = None if chosen is None else accuracy(chosen)
     return Cell(method, seed, Outcome(accuracy(clients), known), seconds, sent)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flic.report.metrics import Outcome, accuracy_at, validation_accuracy
+from flic.report.metrics import Outcome, round_scores, scores_at, validation_score
 
 
 def score(right, rows, validation=None):
@@ -20,7 +20,7 @@ def record(round, **scores):
 
 
 def test_figures_of_one_round():
-    accuracy = accuracy_at(record(4, a=score(9, 10), b=score(10, 40)))
+    accuracy = scores_at(record(4, a=score(9, 10), b=score(10, 40)))
     assert accuracy.clients == {"a": 0.9, "b": 0.25}
     assert accuracy.mean == pytest.approx(0.575)
     assert accuracy.worst == 0.25
@@ -34,15 +34,15 @@ def test_figures_of_one_round():
 
 
 def test_a_client_without_test_rows_counts_nowhere():
-    accuracy = accuracy_at(record(0, a=score(1, 2), b=score(0, 0)))
+    accuracy = scores_at(record(0, a=score(1, 2), b=score(0, 0)))
     assert accuracy.clients == {"a": 0.5}
     assert (accuracy.mean, accuracy.worst, accuracy.weighted) == (0.5, 0.5, 0.5)
 
 
 def test_validation_is_a_mean_over_clients_that_have_such_rows():
     some = record(0, a=score(0, 1, (3, 4)), b=score(0, 1, (1, 4)), c=score(0, 1))
-    assert validation_accuracy(some) == 0.5
-    assert validation_accuracy(record(0, a=score(1, 1))) is None
+    assert validation_score(some) == 0.5
+    assert validation_score(record(0, a=score(1, 1))) is None
 
 
 def test_last_round_and_round_chosen_by_validation():
@@ -75,3 +75,38 @@ def test_without_validation_rows_nothing_is_chosen():
     outcome = Outcome.of([record(0, a=score(1, 2))])
     assert outcome.chosen is None
     assert outcome.summary()["chosen_round"] is None
+
+
+def errors(squared, spread, rows=4, validation=(0.0, 0.0, 0)):
+    names = ("squared_error", "spread", "rows")
+    known = {f"validation_{n}": v for n, v in zip(names, validation, strict=True)}
+    test = {"test_squared_error": squared, "test_spread": spread, "test_rows": rows}
+    return known | test | {"validation_absolute_error": 0.0, "test_absolute_error": 2.0 * rows}
+
+
+def test_r2_of_one_round():
+    found = scores_at(record(4, a=errors(1.0, 4.0), b=errors(36.0, 12.0)))
+    assert found.measure == "R²"
+    assert found.clients == {"a": 0.75, "b": -2.0}
+    assert (found.mean, found.worst) == (-0.625, -2.0)
+    assert found.weighted == pytest.approx(1 - 37 / 16)  # all rows together
+    assert found.summary()["rmse"] == pytest.approx((0.5 + 3.0) / 2)
+    assert found.summary()["mae"] == pytest.approx(2.0)
+
+
+def test_a_client_whose_responses_do_not_differ_counts_in_errors_only():
+    found = scores_at(record(0, a=errors(1.0, 4.0), b=errors(16.0, 0.0), c=errors(0.0, 0.0, 0)))
+    assert found.clients == {"a": 0.75}
+    assert found.errors["rmse"] == pytest.approx((0.5 + 2.0) / 2)
+
+
+def test_validation_r2_is_of_all_rows_together():
+    """One client with two nearly equal validation rows would outvote all others in a mean."""
+    a, b = errors(1.0, 4.0, validation=(3.0, 9.0, 3)), errors(1.0, 4.0, validation=(1.0, 0.001, 2))
+    assert validation_score(record(0, a=a, b=b)) == pytest.approx(1 - 4 / 9.001)
+    assert validation_score(record(0, a=errors(1.0, 4.0))) is None
+
+
+def test_names_of_a_round_s_scores_tell_the_measure():
+    assert round_scores(record(0, a=score(1, 2))).keys() == {"test_accuracy", "validation_accuracy"}
+    assert round_scores(record(0, a=errors(1.0, 4.0))) == {"test_r2": 0.75, "validation_r2": None}

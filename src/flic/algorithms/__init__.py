@@ -2,7 +2,7 @@
 
 import torch
 
-from flic.algorithms.estimators import Boosting, Lda, Logistic
+from flic.algorithms.estimators import Boosting, Lda, Logistic, Ridge
 from flic.algorithms.fedhenn import FedHeNN
 from flic.algorithms.flic import FlicClass, FlicHL
 from flic.algorithms.hetfedrep import HetFedRep
@@ -30,6 +30,7 @@ METHODS = {
         WithinSpace,
         Lda,
         Logistic,
+        Ridge,
         Boosting,
     )
 }
@@ -46,6 +47,13 @@ def build_algorithm(
     """The method of that name, ready to run."""
     if name not in METHODS:
         raise ConfigError(f"method is {name!r}; expected one of {', '.join(METHODS)}.")
+    task = population.task.name
+    if task not in METHODS[name].tasks:
+        able = [method for method, kind in METHODS.items() if task in kind.tasks]
+        raise ConfigError(
+            f"method is {name!r}, which does {' and '.join(METHODS[name].tasks)}; these data ask "
+            f"for {task}. Choose one of {', '.join(able)}."
+        )
     return METHODS[name](settings, population, seed=seed, dtype=dtype)
 
 

@@ -1,4 +1,4 @@
-"""Strong simple baselines: a scikit-learn classifier per client, fitted on its own rows.
+"""Strong simple baselines: a scikit-learn estimator per client, fitted on its own rows.
 
 They take no part in rounds and share nothing; fitting is deterministic, so a prediction fits
 anew instead of storing a foreign model.
@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from scipy.special import softmax
 from sklearn.covariance import ledoit_wolf
-from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.linear_model import LogisticRegression
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
@@ -30,26 +30,27 @@ from flic.algorithms.protocol import (
 from flic.algorithms.settings import MethodSettings
 from flic.data.client_data import ClientData, Split
 from flic.data.stacked import StackedData
+from flic.data.task import Regression
 from flic.embedding.network import Embedding
 from flic.errors import DataError
 
 
 class PerClientEstimator(Algorithm):
-    """One scikit-learn classifier per client."""
+    """One scikit-learn estimator per client."""
 
     has_rounds = False
 
     def __init__(
         self, settings: MethodSettings, population: Population, *, seed: int, dtype: torch.dtype
     ) -> None:
-        del settings
+        self.settings = settings.estimators
         self.population = population
         self.seed = seed
         self.dtype = dtype
 
     @abstractmethod
     def estimator(self) -> Any:
-        """A fresh classifier of scikit-learn's interface."""
+        """A fresh estimator of scikit-learn's interface."""
 
     def init_server(self) -> ServerState:
         return ServerState(0, {})
@@ -77,11 +78,18 @@ class PerClientEstimator(Algorithm):
         pairs = zip(data.clients, splits, strict=True)
         return [self._scores(client, split) for client, split in pairs]
 
+    @property
+    def is_regression(self) -> bool:
+        """Whether labels are real responses."""
+        return isinstance(self.population.task, Regression)
+
     def _scores(self, client: ClientData, split: Split) -> Tensor:
-        scores = torch.full((len(split), self.population.num_classes), float("-inf"))
+        scores = torch.full((len(split), self.population.task.num_outputs), float("-inf"))
         if not len(split):
             return scores
         model = self._fitted(client)
+        if self.is_regression:
+            return torch.from_numpy(model.predict(split.x.numpy())).to(self.dtype)[:, None]
         probabilities = model.predict_proba(split.x.numpy())
         floor = np.finfo(probabilities.dtype).tiny
         scores[:, model.classes_] = torch.from_numpy(np.log(probabilities.clip(floor))).float()
@@ -92,10 +100,10 @@ class PerClientEstimator(Algorithm):
         try:
             return self.estimator().fit(x, y)
         except ValueError as error:
+            kinds = "" if self.is_regression else f" of {len(client.classes)} classes"
             raise DataError(
-                f"client {client.name!r} has {len(y)} training rows of {len(client.classes)} "
-                f"classes, and {self.name} cannot be fitted to them: {error} Give the client more "
-                "rows, or leave the method out."
+                f"client {client.name!r} has {len(y)} training rows{kinds}, and {self.name} cannot "
+                f"be fitted to them: {error} Give the client more rows, or leave the method out."
             ) from error
 
 
@@ -129,6 +137,7 @@ class Lda(PerClientEstimator):
     """Linear discriminant analysis with Ledoit-Wolf shrinkage."""
 
     name = "lda"
+    tasks = ("classification",)
 
     def estimator(self) -> Any:
         return PooledLda()
@@ -138,9 +147,22 @@ class Logistic(PerClientEstimator):
     """Logistic regression on standardised features."""
 
     name = "logistic"
+    tasks = ("classification",)
 
     def estimator(self) -> Any:
-        return make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
+        return make_pipeline(
+            StandardScaler(), LogisticRegression(C=self.settings.logistic_c, max_iter=2000)
+        )
+
+
+class Ridge(PerClientEstimator):
+    """Linear regression on standardised features; leave-one-out chooses the penalty."""
+
+    name = "ridge"
+    tasks = ("regression",)
+
+    def estimator(self) -> Any:
+        return make_pipeline(StandardScaler(), RidgeCV(alphas=np.logspace(-2, 4, 25)))
 
 
 class Boosting(PerClientEstimator):
@@ -149,4 +171,7 @@ class Boosting(PerClientEstimator):
     name = "boosting"
 
     def estimator(self) -> Any:
-        return HistGradientBoostingClassifier(random_state=self.seed % 2**32, min_samples_leaf=5)
+        regressor, classifier = HistGradientBoostingRegressor, HistGradientBoostingClassifier
+        kind = regressor if self.is_regression else classifier
+        rate, seed = self.settings.boosting_rate, self.seed % 2**32
+        return kind(learning_rate=rate, random_state=seed, min_samples_leaf=5)

@@ -14,29 +14,51 @@ from flic.algorithms.network import NetworkMethod
 from flic.algorithms.protocol import (
     Entry,
     Generators,
+    Population,
     ServerState,
     Stack,
     Visit,
     weighted_mean,
 )
+from flic.algorithms.settings import MethodSettings
 from flic.algorithms.workplace import Workplace
 from flic.alignment.anchors import Anchors, factor_name, initial_anchors, mean_name
 from flic.alignment.losses import alignment_loss, calibration_loss
-from flic.alignment.transport import Target, transport_targets
+from flic.alignment.regression import (
+    even_responses,
+    nearest_response,
+    response_calibration_loss,
+    response_means,
+    response_targets,
+)
+from flic.alignment.transport import Target, Targets, transport_targets
 from flic.data.batches import Batch, Duration
 from flic.data.stacked import StackedData
+from flic.data.task import Regression
 from flic.descent import Losses, descend
+from flic.errors import ConfigError
 from flic.gaussians import Gaussian, bures_barycentre, sqrtm
 from flic.personal.rule import under
 from flic.seeding import generator
 from flic.shapes import Named
 
 MEAN, FACTOR = "anchors.mean", "anchors.factor"
-"""A stack's own copies of v_1:C and L_1:C, [clients, classes, …], in each client's class order."""
+"""A stack's own copies of v_1:C and L_1:C, [clients, classes, …], in each client's class order.
+
+In a regression the mean holds b and a, [clients, 2, k], in each client's order of the ends.
+"""
 
 
 class Flic(NetworkMethod):
     """Embeddings aligned with shared anchors; α, the anchors and counts are all that travels."""
+
+    def __init__(
+        self, settings: MethodSettings, population: Population, *, seed: int, dtype: torch.dtype
+    ) -> None:
+        super().__init__(settings, population, seed=seed, dtype=dtype)
+        self.is_regression = isinstance(population.task, Regression)
+        if self.is_regression:
+            _refuse_class_settings(settings)
 
     # ---- the server half -----------------------------------------------------------------
 
@@ -44,7 +66,7 @@ class Flic(NetworkMethod):
         server = super().init_server()
         anchors = initial_anchors(
             self.settings.anchors,
-            self.population.num_classes,
+            self.population.task.num_anchors,
             self.settings.embedding.latent_dim,
             rng=generator(self.seed, "server", "anchors"),
             dtype=self.dtype,
@@ -85,16 +107,15 @@ class Flic(NetworkMethod):
         """φ_i after descent on Σ_c W2²(μ_c, ν_φi^(c)) alone."""
         stack = place.stack
         plan = self.plan(place, Duration(epochs=epochs), self.settings.pretraining.batch_size)
-        anchors = self._slot_anchors(place.data, self.each_shared(place))
+        shared = self.each_shared(place)
 
         def losses(phi: Named, step: int, count: int) -> Losses:
             batch = plan.batch(step)
             masks = self.masks(place, batch)
             latent = stack.embedding.apply(phi, batch.x, masks=masks, rows=batch.row_counts)
-            target = self._target(place, batch, anchors[:count])
-            return {
-                "alignment": alignment_loss(latent, batch, transport_targets(latent, batch, target))
-            }
+            own = {name: value[:count] for name, value in shared.items()}
+            targets = self._targets(place, own, latent, batch)
+            return {"alignment": alignment_loss(latent, batch, targets)}
 
         phi, terms = descend(
             under("embedding.", stack.private),
@@ -106,8 +127,8 @@ class Flic(NetworkMethod):
 
     def each_shared(self, place: Workplace) -> dict[str, Tensor]:
         """Copies of α and of the anchors, one per client."""
-        config, classes = self.settings.anchors, self.population.num_classes
-        anchors = Anchors.of(place.server.shared, config, classes)
+        config, num = self.settings.anchors, self.population.task.num_anchors
+        anchors = Anchors.of(place.server.shared, config, num)
         anchors = anchors.copies(self.anchor_of(place.data))
         copies = {MEAN: anchors.mean}
         if anchors.factor is not None:
@@ -116,7 +137,7 @@ class Flic(NetworkMethod):
 
     def anchor_of(self, data: StackedData) -> Int[Tensor, "clients classes"]:
         """Which anchor stands for each class, at each client."""
-        return torch.arange(data.num_classes).expand(len(data), -1)
+        return torch.arange(data.task.num_anchors).expand(len(data), -1)
 
     def joint_names(self) -> set[str]:
         """The authors' program moves the anchor means after every batch."""
@@ -149,19 +170,34 @@ class Flic(NetworkMethod):
         self, place: Workplace, shared: Named, theta: Named, latent: Tensor, batch: Batch
     ) -> Losses:
         settings = self.settings.alignment
-        anchors = self._slot_anchors(place.data, shared)
         terms: Losses = {}
         if settings.weight:
-            targets = transport_targets(latent, batch, self._target(place, batch, anchors))
+            targets = self._targets(place, shared, latent, batch)
             terms["alignment"] = settings.weight * alignment_loss(latent, batch, targets)
         if settings.calibration_weight:
-            noise = self._noise(place, batch, [settings.anchor_samples] * len(latent))
-            samples = anchors.reparameterise(noise)
-            scores = self.model.apply(theta, samples.flatten(1, 2))
-            classes = place.data.classes[: len(latent)]
-            loss = calibration_loss(scores, classes)
+            loss = self._calibration(place, shared, theta, batch)
             terms["calibration"] = settings.calibration_weight * loss
         return terms
+
+    def _targets(self, place: Workplace, shared: Named, latent: Tensor, batch: Batch) -> Targets:
+        """Where the batch's rows are pulled to."""
+        if self.is_regression:
+            return response_targets(batch, shared[MEAN])
+        anchors = self._slot_anchors(place.data, shared)
+        return transport_targets(latent, batch, self._target(place, batch, anchors))
+
+    def _calibration(self, place: Workplace, shared: Named, theta: Named, batch: Batch) -> Tensor:
+        """The λ₂ term: J samples of each class, or J samples along the responses."""
+        num, clients = self.settings.alignment.anchor_samples, len(batch.x)
+        noise = self._noise(place, batch, [num] * clients)
+        if self.is_regression:
+            y = even_responses(num, dtype=self.dtype)
+            means = response_means(shared[MEAN], y.expand(clients, -1))
+            samples = means + self.settings.anchors.variance**0.5 * noise[:, 0]
+            return response_calibration_loss(self.model.apply(theta, samples), y)
+        samples = self._slot_anchors(place.data, shared).reparameterise(noise)
+        scores = self.model.apply(theta, samples.flatten(1, 2))
+        return calibration_loss(scores, place.data.classes[:clients])
 
     def _terms_every_batch(
         self, place: Workplace, shared: Named, theta: Named, latent: Tensor, batch: Batch
@@ -177,11 +213,9 @@ class Flic(NetworkMethod):
             return terms
         theta = {name: value.detach() for name, value in theta.items()}
         scores = self.model.apply(theta, shared[MEAN])
-        every_class = torch.arange(self.population.num_classes).expand(scores.shape[:2])
-        target = self._target(place, batch, self._slot_anchors(place.data, shared))
-        pulled = alignment_loss(
-            latent.detach(), batch, transport_targets(latent.detach(), batch, target)
-        )
+        every_class = torch.arange(self.population.task.num_anchors).expand(scores.shape[:2])
+        latent = latent.detach()
+        pulled = alignment_loss(latent, batch, self._targets(place, shared, latent, batch))
         terms["anchors"] = calibration_loss(scores, every_class) + pulled
         return terms
 
@@ -218,11 +252,13 @@ class Flic(NetworkMethod):
         return noise
 
     def score(self, place: Workplace, private: Named, shared: Named, latent: Tensor) -> Tensor:
-        """Class scores by the head, or by the likelihood of each anchor."""
+        """Class scores by the head, or by the likelihood of each anchor; or the response."""
         if self.settings.model.predict_by == "head":
             return super().score(place, private, shared, latent)
+        if self.is_regression:
+            return nearest_response(latent, shared[MEAN])
         anchors = self._all_anchors(shared)
-        classes = range(self.population.num_classes)
+        classes = range(self.population.task.num_anchors)
         return torch.stack([anchors[:, c].log_density(latent) for c in classes], dim=-1)
 
     def entries(
@@ -233,7 +269,8 @@ class Flic(NetworkMethod):
         data = place.data.clients[client]
         anchor_of = self.anchor_of(place.data)[client].tolist()
         by_rows = self.settings.training.client_weight == "rows"
-        if self.settings.anchors.average_over == "participants":
+        # In a regression every client holds both ends.
+        if self.is_regression or self.settings.anchors.average_over == "participants":
             weights = dict.fromkeys(range(len(anchor_of)), self.client_weight(len(data.train)))
         else:
             weights = {c: float(n) if by_rows else 1.0 for c, n in data.class_counts.items()}
@@ -245,6 +282,22 @@ class Flic(NetworkMethod):
         return entries
 
 
+def _refuse_class_settings(settings: MethodSettings) -> None:
+    """Refuse what has a meaning for anchors of classes only."""
+    found = {
+        "anchors.covariance": (settings.anchors.covariance, "identity"),
+        "anchors.learn": (settings.anchors.learn, "after"),
+        "alignment.target": (settings.alignment.target, "closed-form"),
+    }
+    for key, (got, expected) in found.items():
+        if got != expected:
+            raise ConfigError(
+                f"{key} is {got!r} on data with real responses; expected {expected!r}, since "
+                "regression anchors are N(y a + (1 − y) b, I). Change the key, or a preset "
+                "such as 'authors' that sets it."
+            )
+
+
 def _barycentre_factor(entries: Sequence[Entry]) -> Tensor:
     """A root of the Bures barycentre of the holders' covariances."""
     factors = torch.stack([e.value.to(torch.float64) for e in entries])
@@ -254,14 +307,14 @@ def _barycentre_factor(entries: Sequence[Entry]) -> Tensor:
 
 
 class FlicClass(Flic):
-    """FLIC without a shared layer: α is empty, β_i is the classifier."""
+    """FLIC without a shared layer: α is empty, β_i is the classifier or regressor."""
 
     name = "flic-class"
     hidden_layer = False
 
 
 class FlicHL(Flic):
-    """FLIC with a shared hidden layer α under the personal classifiers β_i."""
+    """FLIC with a shared hidden layer α under the personal heads β_i."""
 
     name = "flic-hl"
     hidden_layer = True

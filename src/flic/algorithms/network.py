@@ -33,6 +33,7 @@ from flic.data.stacked import StackedData, StackedRows
 from flic.descent import Losses, LossFn, descend
 from flic.embedding.network import Embedding
 from flic.personal import SplitModel, personalisation
+from flic.personal.rule import under
 from flic.seeding import generator
 from flic.shapes import Named
 
@@ -58,7 +59,7 @@ class NetworkMethod(Algorithm):
         self.model = SplitModel(
             settings.embedding.latent_dim,
             settings.model.hidden_dim if has_hidden else None,
-            population.num_classes,
+            population.task.num_outputs,
         )
         names = self.model.init(rng=torch.Generator(), dtype=dtype).keys()
         self.shared_names = self.rule.shared_names(names)
@@ -130,7 +131,8 @@ class NetworkMethod(Algorithm):
 
     def _warm_up(self, place: Workplace, epochs: int) -> Visit:
         plan = self.plan(place, Duration(epochs=epochs), self.settings.pretraining.batch_size)
-        private, shared, losses = self.train_private(place, plan, self.each_shared(place))
+        shared = self.each_shared(place)
+        private, shared, losses = self.train_private(place, plan, shared, frozen=False)
         updates = self.updates(place, private, shared) if self.joint_names() else []
         return Visit(Stack(place.stack.embedding, private), updates, losses)
 
@@ -159,7 +161,7 @@ class NetworkMethod(Algorithm):
 
     def predict(
         self, server: ServerState, stack: Stack, data: StackedData, splits: Sequence[Split]
-    ) -> list[Float[Tensor, "rows classes"]]:
+    ) -> list[Float[Tensor, "rows outputs"]]:
         place = Workplace(server, stack, data, ())
         rows = StackedRows.of(splits, width=data.width, dtype=self.dtype)
         with torch.no_grad():
@@ -167,9 +169,10 @@ class NetworkMethod(Algorithm):
             phi = self.phi(place, stack.private, shared)
             latent = stack.embedding.apply(phi, rows.x, rows=rows.counts)
             scores = self.score(place, stack.private, shared, latent)
-            held = torch.zeros(len(data), data.num_classes + 1, dtype=torch.bool)
-            held.scatter_(1, data.classes.where(data.holds, data.num_classes), value=True)
-            scores = mask_to_own_classes(scores, held[:, :-1])
+            outputs = data.task.num_outputs
+            held = torch.zeros(len(data), outputs + 1, dtype=torch.bool)
+            held.scatter_(1, data.classes.where(data.holds, outputs), value=True)
+            scores = data.task.decode(mask_to_own_classes(scores, held[:, :-1]))
         return [scores[i, :n] for i, n in enumerate(rows.counts)]
 
     # ---- parts of a visit ----------------------------------------------------------------
@@ -218,13 +221,23 @@ class NetworkMethod(Algorithm):
         return private
 
     def train_private(
-        self, place: Workplace, plan: BatchPlan, shared: Named, *, jointly: bool = True
+        self,
+        place: Workplace,
+        plan: BatchPlan,
+        shared: Named,
+        *,
+        jointly: bool = True,
+        frozen: bool | None = None,
     ) -> tuple[dict[str, Tensor], dict[str, Tensor], Losses]:
         """Private parameters after the local steps.  Paper: algo:FLIC-FEDREP, steps 6-11.
 
-        Also returns the shared copies, since some methods train part of them jointly.
+        Also returns the shared copies, since some methods train part of them jointly. With
+        `frozen` φ stays as it is; None leaves that to `embedding.frozen`.
         """
         private = self.start(place)
+        frozen = self.settings.embedding.frozen if frozen is None else frozen
+        fixed = under("embedding.", private) if frozen else {}
+        moving = {name: value for name, value in private.items() if name not in fixed}
         names = sorted(self.joint_names() & shared.keys()) if jointly else []
         joint = {name: shared[name] for name in names}
 
@@ -232,14 +245,15 @@ class NetworkMethod(Algorithm):
             batch = plan.batch(step)
             own = {name: value[:count] for name, value in shared.items()}
             own |= {name: parameters[name] for name in joint}
+            still = {name: value[:count] for name, value in fixed.items()}
             masks = self.masks(place, batch)
-            return self.terms(place, parameters, own, batch, masks)
+            return self.terms(place, {**still, **parameters}, own, batch, masks)
 
         if not len(plan):
             return private, dict(shared), {}
-        trained, terms = self._descend({**private, **joint}, losses, plan)
+        trained, terms = self._descend({**moving, **joint}, losses, plan)
         joint = {name: trained.pop(name) for name in joint}
-        return trained, {**shared, **joint}, terms
+        return {**fixed, **trained}, {**shared, **joint}, terms
 
     def train_shared(
         self, place: Workplace, plan: BatchPlan, private: Named, shared: Named
@@ -314,7 +328,7 @@ class NetworkMethod(Algorithm):
         return set(self.shared_names) if self.rule.has_shared_phase else set()
 
     def score(self, place: Workplace, private: Named, shared: Named, latent: Tensor) -> Tensor:
-        """Class scores of embedded rows."""
+        """Class scores, or encoded responses, of embedded rows."""
         del place
         return self.model.apply(self.theta(private, shared), latent)
 

@@ -1,7 +1,8 @@
-"""The control experiment: FLIC with each client's class anchors shuffled.
+"""The control experiment: FLIC with each client's anchors shuffled.
 
 Every client keeps C anchors and every loss of FLIC, but no anchor means the same class at two
-clients. What FLIC gains over this is what the *shared meaning* of the anchors is worth.
+clients. What FLIC gains over this is what the *shared meaning* of the anchors is worth. In a
+regression each client draws by lot which of the two anchors stands for low responses.
 """
 
 import torch
@@ -20,4 +21,4 @@ class PermutedAnchors(Flic):
 
     def anchor_of(self, data: StackedData) -> Int[Tensor, "clients classes"]:
         rngs = (generator(self.seed, "permutation", name) for name in data.names)
-        return torch.stack([torch.randperm(data.num_classes, generator=rng) for rng in rngs])
+        return torch.stack([torch.randperm(data.task.num_anchors, generator=rng) for rng in rngs])

@@ -17,6 +17,7 @@ from torch import Tensor
 from flic.data.client_data import ClientData, Split
 from flic.data.schema import FeatureSchema, union
 from flic.data.stacked import StackedData
+from flic.data.task import Task, TaskName
 from flic.descent import Losses
 from flic.embedding.network import Embedding
 from flic.errors import IncompatibleUpdate
@@ -75,20 +76,20 @@ class Population:
     """
 
     num_clients: int
-    num_classes: int
+    task: Task
     max_features: int
     total_rows: int
     spaces: Mapping[str, FeatureSchema]  # of each space, all features anyone has
 
     @classmethod
-    def of(cls, clients: Sequence[ClientData], num_classes: int) -> "Population":
+    def of(cls, clients: Sequence[ClientData], task: Task) -> "Population":
         """Facts about a federation whose clients are all at hand."""
         members: dict[str, list[FeatureSchema]] = {}
         for client in clients:
             members.setdefault(client.schema.space, []).append(client.schema)
         return cls(
             num_clients=len(clients),
-            num_classes=num_classes,
+            task=task,
             max_features=max(client.schema.dim for client in clients),
             total_rows=sum(len(client.train) for client in clients),
             spaces={space: union(schemas) for space, schemas in members.items()},
@@ -122,6 +123,9 @@ class Algorithm(ABC):
 
     #: Whether clients meet in rounds at all; a method without rounds only predicts.
     has_rounds: ClassVar[bool] = True
+
+    #: Kinds of labels the method can learn.
+    tasks: ClassVar[Sequence[TaskName]] = ("classification", "regression")
 
     @abstractmethod
     def init_server(self) -> ServerState:
@@ -173,8 +177,8 @@ class Algorithm(ABC):
     @abstractmethod
     def predict(
         self, server: ServerState, stack: Stack, data: StackedData, splits: Sequence[Split]
-    ) -> list[Float[Tensor, "rows classes"]]:
-        """Class scores of each client's rows; −∞ for classes it does not hold."""
+    ) -> list[Float[Tensor, "rows outputs"]]:
+        """Class scores of each client's rows, −∞ for classes it does not hold; or responses."""
 
 
 def check_update(server: ServerState, update: Update) -> None:

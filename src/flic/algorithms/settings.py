@@ -116,6 +116,13 @@ class FedHeNNConfig(Section):
     probe_rows: int = Field(default=100, ge=2)  # rows of the RAD
 
 
+class EstimatorsConfig(Section):
+    """The baselines that fit a scikit-learn model to each client."""
+
+    logistic_c: float = Field(default=1.0, gt=0)  # inverse strength of its penalty
+    boosting_rate: float = Field(default=0.1, gt=0, le=1)  # learning rate
+
+
 class MethodSettings(Section):
     """All settings a method may look at."""
 
@@ -126,3 +133,4 @@ class MethodSettings(Section):
     alignment: AlignmentConfig = AlignmentConfig()
     pretraining: PretrainingConfig = PretrainingConfig()
     fedhenn: FedHeNNConfig = FedHeNNConfig()
+    estimators: EstimatorsConfig = EstimatorsConfig()

@@ -5,7 +5,7 @@ by the caller.
 """
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from flic.alignment.transport import Targets
@@ -13,17 +13,27 @@ from flic.data.batches import Batch
 
 
 def data_loss(
-    scores: Float[Tensor, "clients rows classes"], batch: Batch
+    scores: Float[Tensor, "clients rows outputs"], batch: Batch
 ) -> Float[Tensor, " clients"]:
-    """Mean cross-entropy of each client's batch.  Paper: eq:PFL_local (f_i)."""
-    loss = _cross_entropy(scores, batch.y)
+    """Mean cross-entropy, or squared error, of each client's batch.  Paper: eq:PFL_local (f_i)."""
+    loss = _loss_of_rows(scores, batch.y)
     return (loss * batch.member.sum(2)).sum(1) / batch.rows
+
+
+def _loss_of_rows(
+    scores: Float[Tensor, "clients rows outputs"], labels: Shaped[Tensor, "clients rows"]
+) -> Float[Tensor, "clients rows"]:
+    if labels.is_floating_point():
+        return (scores[..., 0] - labels).square()
+    return _cross_entropy(scores, labels)
 
 
 def alignment_loss(
     latent: Float[Tensor, "clients rows k"], batch: Batch, targets: Targets
 ) -> Float[Tensor, " clients"]:
     """Σ_c W2²(μ_c, ν_φi^(c)) over the classes in the batch.  Paper: eq:PFL_ERM_reg, eq:W2_Gauss.
+
+    Of responses, which are a class of their own each, the mean over the rows.
 
     With T the optimal transport image of each row on its anchor, W2² = Σ_r ‖φ(x_r) − T_r‖²/n_c
     plus the part of the anchor's trace that the rows do not span. T may be held fixed when

@@ -46,6 +46,7 @@ def compare(
     if reference not in names:
         raise ConfigError(f"--reference: got {reference!r}; expected one of --methods {methods}.")
     folder = out or default_folder("compare")
+    run_folder.refuse_impossible([settings.for_method(n, seed=numbers[0]) for n in names])
     cells, ceilings = [], []
     for seed in numbers:
         for name in names:
@@ -58,10 +59,11 @@ def compare(
     rows = compare_cells(cells, reference=reference)
     content = json.dumps([row.summary() for row in rows], indent=1).encode()
     write_atomically(folder / "comparison.json", content)
-    _show(settings, rows, reference)
+    measure = cells[0].outcome.last.measure
+    _show(f"Test {measure}, {settings.data.problem}", rows, reference)
     known = [ceiling for ceiling in ceilings if ceiling is not None]
     if known:
-        typer.echo(f"Bayes accuracy, the ceiling: {percent(fmean(known))} %")
+        typer.echo(f"Bayes {measure}, the ceiling: {percent(fmean(known))} %")
     typer.echo(f"runs and comparison.json: {folder}")
 
 
@@ -101,7 +103,7 @@ def _run(folder: Path, settings: RunConfig, *, workers: int, quiet: bool, tell: 
     return carry_on(folder, settings, workers=workers, quiet=quiet, tell=tell)
 
 
-def _show(settings: RunConfig, rows: list[Row], reference: str) -> None:
+def _show(title: str, rows: list[Row], reference: str) -> None:
     seeds = rows[0].seeds
     columns = ["method", "mean %", "spread", "worst client %", "chosen round %"]
     columns += [f"gain over {reference}", "gain / lose", "time s", "kB sent"]
@@ -119,7 +121,7 @@ def _show(settings: RunConfig, rows: list[Row], reference: str) -> None:
         ]
         for row in rows
     ]
-    table(f"Test accuracy, {settings.data.problem}, {seeds} seed(s)", columns, lines)
+    table(f"{title}, {seeds} seed(s)", columns, lines)
 
 
 def _gain(row: Row) -> str:

@@ -93,12 +93,14 @@ def _tell(finished: Finished) -> None:
 def _show(finished: Finished, settings: RunConfig) -> None:
     rows = []
     outcome = finished.outcome
-    for label, accuracy in (("last", outcome.last), ("chosen by validation", outcome.chosen)):
-        if accuracy is not None:
-            figures = [percent(accuracy.mean), percent(accuracy.worst), percent(accuracy.weighted)]
-            rows.append([label, str(accuracy.round), *figures])
+    for label, scores in (("last", outcome.last), ("chosen by validation", outcome.chosen)):
+        if scores is not None:
+            figures = [percent(scores.mean), percent(scores.worst), percent(scores.weighted)]
+            errors = [f"{error:.4g}" for error in scores.errors.values()]
+            rows.append([label, str(scores.round), *figures, *errors])
     columns = ["at the round", "number", "mean %", "worst client %", "mean over rows %"]
-    table(f"{settings.method}, seed {settings.seed}: test accuracy", columns, rows)
+    columns += [name.upper() for name in outcome.last.errors]
+    table(f"{settings.method}, seed {settings.seed}: test {outcome.last.measure}", columns, rows)
     before, last = finished.cpu_seconds
     typer.echo(
         f"{finished.seconds:.1f} s; CPU of this process {before:.1f} s, and {last:.1f} s in the "

@@ -18,7 +18,7 @@ from rich.progress import (
 )
 from rich.table import Column, Table
 
-from flic.report.metrics import accuracy_at
+from flic.report.metrics import scores_at
 
 console = Console()
 
@@ -34,7 +34,7 @@ def notice(message: str) -> None:
 
 
 class StepDisplay:
-    """Progress of one run: steps done, loss terms, accuracy, time left."""
+    """Progress of one run: steps done, loss terms, score, time left."""
 
     def __init__(self, title: str, *, quiet: bool) -> None:
         self._title = title
@@ -87,7 +87,8 @@ class StepDisplay:
 def _facts(record: Mapping[str, Any]) -> str:
     terms = [f"{term} {value:.3g}" for term, value in record.get("losses", {}).items()]
     if "scores" in record:
-        terms.append(f"accuracy {100 * accuracy_at(record).mean:.1f} %")
+        scores = scores_at(record)
+        terms.append(f"{scores.measure} {percent(scores.mean)} %")
     return ", ".join(terms)
 
 

@@ -22,27 +22,39 @@ from flic.data.partition import draw_classes as draw_classes
 from flic.data.partition import draw_shards_with_repeats as draw_shards_with_repeats
 from flic.data.partition import draw_uneven_classes as draw_uneven_classes
 from flic.data.partition import subsample as subsample
+from flic.data.regression import DiabetesConfig as DiabetesConfig
+from flic.data.regression import MadeRegressionConfig as MadeRegressionConfig
+from flic.data.regression import make_diabetes as make_diabetes
+from flic.data.regression import make_regression as make_regression
 from flic.data.schema import FeatureSchema as FeatureSchema
 from flic.data.source import DataConfig as DataConfig
 from flic.data.source import load as load
 from flic.data.store import load_arrays as load_arrays
+from flic.data.task import Classification as Classification
+from flic.data.task import Regression as Regression
+from flic.data.task import Task as Task
 from flic.data.toy import ToyConfig as ToyConfig
 from flic.data.toy import make_toy as make_toy
 from flic.data.views import ViewsConfig as ViewsConfig
 from flic.data.views import make_views as make_views
 
 __all__ = [
+    "Classification",
     "ClientData",
     "DataConfig",
+    "DiabetesConfig",
     "DigitsConfig",
     "EegConfig",
     "FeatureSchema",
     "FederatedData",
     "Finding",
     "Holdings",
+    "MadeRegressionConfig",
     "MnistUspsConfig",
     "ModalitiesConfig",
+    "Regression",
     "Split",
+    "Task",
     "ToyConfig",
     "ViewsConfig",
     "bayes_accuracy",
@@ -54,10 +66,12 @@ __all__ = [
     "inspect",
     "load",
     "load_arrays",
+    "make_diabetes",
     "make_digits",
     "make_eeg",
     "make_mnist_usps",
     "make_modalities",
+    "make_regression",
     "make_toy",
     "make_views",
     "refuse_unusable",

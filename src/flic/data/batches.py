@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from flic.data.stacked import StackedData
@@ -59,7 +59,7 @@ class Batch:
     """Rows of the working clients at one step, sorted by class within each client."""
 
     x: Float[Tensor, "working rows dim"]
-    y: Int[Tensor, "working rows"]
+    y: Shaped[Tensor, "working rows"]  # classes, or responses in [0, 1]
     counts: Int[Tensor, "working slots"]
     member: Float[Tensor, "working rows slots"]  # one where a row belongs to a slot
     mass: Float[Tensor, "working rows"]  # 1/n_c, a row's weight in its class; 0 for padding

@@ -4,6 +4,7 @@ First step of the flow: every loader ends here, and everything after it starts h
 Paper: sec:methodo, D_i = {(x_i^(j), y_i^(j))}.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from flic.data.schema import FeatureSchema
+from flic.data.task import Classification, Regression, Task
 from flic.errors import ConfigError, SchemaMismatch
 from flic.seeding import generator
 
@@ -22,11 +24,11 @@ class Split:
     """Rows and their labels."""
 
     x: Tensor  # [n, k_i], float32
-    y: Tensor  # [n], int64
+    y: Tensor  # [n], int64 for classes, float for responses
 
     def __post_init__(self) -> None:
-        _require(self.x, "x", ndim=2, kind="float")
-        _require(self.y, "y", ndim=1, kind="int64")
+        _require(self.x, "x", ndim=2, kinds=("float",))
+        _require(self.y, "y", ndim=1, kinds=("int64", "float"))
 
     def __len__(self) -> int:
         return len(self.y)
@@ -41,17 +43,17 @@ class Split:
         return Split(self.x[rows], self.y[rows])
 
 
-def _require(value: object, name: str, *, ndim: int, kind: str) -> None:
-    """Refuse what is not a tensor of that many axes and that type."""
+def _require(value: object, name: str, *, ndim: int, kinds: Sequence[str]) -> None:
+    """Refuse what is not a tensor of that many axes and one of those types."""
     if isinstance(value, Tensor):
-        if value.ndim == ndim and kind in str(value.dtype):
+        if value.ndim == ndim and any(kind in str(value.dtype) for kind in kinds):
             return
         got = f"a tensor of shape {list(value.shape)} and type {value.dtype}"
     else:
         got = f"a {type(value).__name__}"
     raise SchemaMismatch(
-        f"a Split got {got} as {name}; expected a torch tensor with {ndim} axes and type {kind}. "
-        "Convert it, for instance with torch.as_tensor."
+        f"a Split got {got} as {name}; expected a torch tensor with {ndim} axes and type "
+        f"{' or '.join(kinds)}. Convert it, for instance with torch.as_tensor."
     )
 
 
@@ -64,11 +66,13 @@ class ClientData:
     train: Split
     validation: Split  # may be empty, x of shape [0, k_i]
     test: Split
-    ceiling: float | None = None  # Bayes accuracy on the test distribution, where it is known
+    ceiling: float | None = None  # Bayes accuracy, or R², on the test rows, where it is known
 
     @cached_property
     def class_counts(self) -> dict[int, int]:
-        """Training rows per class, in the order of the classes."""
+        """Training rows per class, in the order of the classes; responses are one class, 0."""
+        if self.train.y.is_floating_point():
+            return {0: len(self.train)}
         classes, counts = self.train.y.unique(return_counts=True)
         return dict(zip(classes.tolist(), counts.tolist(), strict=True))
 
@@ -80,11 +84,18 @@ class ClientData:
 
 @dataclass(frozen=True, eq=False)
 class FederatedData:
-    """All clients of a federation and the number of classes C they share."""
+    """All clients of a federation and the task they share."""
 
     name: str
-    num_classes: int
+    task: Task
     clients: tuple[ClientData, ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.task, Classification | Regression):
+            raise SchemaMismatch(
+                f"data {self.name!r} got {self.task!r} as their task; expected the kind of labels, "
+                "such as Classification(3) for 3 classes or Regression(0.0, 1.0) for numbers."
+            )
 
     def with_validation(self, share: float, *, seed: int) -> "FederatedData":
         """The same federation with a validation split held out on every client."""
@@ -95,9 +106,9 @@ class FederatedData:
 def hold_out_validation(client: ClientData, share: float, *, seed: int) -> ClientData:
     """Client with `share` of each class's training rows moved to its validation split.
 
-    Every class keeps a training row. Identical rows stay on one side: subsampling with
-    replacement repeats rows, and a repeat in validation would reward memorising. A client
-    that brings validation rows of its own keeps those, and nothing is moved.
+    Every class keeps a training row; rows with responses are one class. Identical rows stay on
+    one side: subsampling with replacement repeats rows, and a repeat in validation would reward
+    memorising. A client that brings validation rows of its own keeps those, and nothing is moved.
     """
     if not 0 <= share < 1:
         raise ConfigError(
@@ -118,8 +129,9 @@ def hold_out_validation(client: ClientData, share: float, *, seed: int) -> Clien
 def _stratified_mask(split: Split, share: float, *, rng: torch.Generator) -> Tensor:
     """Boolean mask of the rows to hold out, drawn class by class."""
     mask = torch.zeros(len(split), dtype=torch.bool)
-    for label in split.y.unique():
-        rows = (split.y == label).nonzero().flatten()
+    labels = torch.zeros_like(split.y) if split.y.is_floating_point() else split.y
+    for label in labels.unique():
+        rows = (labels == label).nonzero().flatten()
         distinct, group = split.x[rows].unique(dim=0, return_inverse=True)
         # below 1 of share, rounding can still ask for all of a small class
         size = min(round(share * len(distinct)), len(distinct) - 1)

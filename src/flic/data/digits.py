@@ -25,6 +25,7 @@ from flic.data.partition import (
 )
 from flic.data.ranges import refuse_outside
 from flic.data.schema import FeatureSchema, pixel_names
+from flic.data.task import Classification
 from flic.errors import DataError
 from flic.seeding import generator
 
@@ -108,7 +109,7 @@ def make_digits(config: DigitsConfig, *, seed: int) -> FederatedData:
         made = _make_clients(images, members, config, seed=seed)
         clients.update(zip(members, made, strict=True))
     ordered = tuple(clients[i] for i in range(config.num_clients))
-    return FederatedData("digits", NUM_CLASSES, ordered)
+    return FederatedData("digits", Classification(NUM_CLASSES), ordered)
 
 
 def _make_clients(

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.store import Arrays, load_arrays
+from flic.data.task import Classification
 
 NUM_CLASSES = 3
 
@@ -34,7 +35,7 @@ def make_eeg(config: EegConfig, *, seed: int) -> FederatedData:
     del config, seed  # every loader has both; nothing is drawn here
     arrays = load_arrays("eeg")
     clients = (_make_client(arrays, user) for user in range(len(arrays["collection"])))
-    return FederatedData("eeg", NUM_CLASSES, tuple(clients))
+    return FederatedData("eeg", Classification(NUM_CLASSES), tuple(clients))
 
 
 def _make_client(arrays: Arrays, user: int) -> ClientData:

@@ -15,6 +15,7 @@ from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.partition import deal_rows, draw_classes, draw_rows
 from flic.data.schema import FeatureSchema
 from flic.data.store import load_arrays
+from flic.data.task import Classification
 from flic.seeding import generator
 
 NUM_CLASSES = 10
@@ -54,7 +55,7 @@ def make_mnist_usps(config: MnistUspsConfig, *, seed: int) -> FederatedData:
         made = _make_clients(source, members, config, seed=seed)
         clients.update(zip(members, made, strict=True))
     ordered = tuple(clients[i] for i in range(config.num_clients))
-    return FederatedData("mnist-usps", NUM_CLASSES, ordered)
+    return FederatedData("mnist-usps", Classification(NUM_CLASSES), ordered)
 
 
 def _make_clients(

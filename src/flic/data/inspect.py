@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from flic.data.client_data import ClientData, FederatedData, Split
+from flic.data.task import Classification, Regression, Task
 from flic.errors import DataError
 
 _LISTED = 5
@@ -45,7 +46,7 @@ def inspect(data: FederatedData) -> list[Finding]:
     """All problems of the federation, then of each client in turn."""
     findings = list(_about_federation(data))
     for client in data.clients:
-        findings += _about_client(client, data.num_classes)
+        findings += _about_client(client, data.task)
     return findings
 
 
@@ -59,6 +60,12 @@ def _about_federation(data: FederatedData) -> Iterator[Finding]:
             "Keep part of each client's rows for testing."
         )
         yield Finding(None, True, message)
+    elif isinstance(data.task, Regression) and not any(map(_test_differs, data.clients)):
+        message = (
+            f"No client of '{data.name}' has test rows with different responses; expected some, "
+            "or no R² can be computed. Keep more of each client's rows for testing."
+        )
+        yield Finding(None, True, message)
     for name in _repeated(client.name for client in data.clients):
         message = (
             f"Client name '{name}' is used more than once; expected one name per client, since "
@@ -67,7 +74,12 @@ def _about_federation(data: FederatedData) -> Iterator[Finding]:
         yield Finding(name, True, message)
 
 
-def _about_client(client: ClientData, num_classes: int) -> Iterator[Finding]:
+def _test_differs(client: ClientData) -> bool:
+    y = client.test.y
+    return bool((y != y[:1]).any())
+
+
+def _about_client(client: ClientData, task: Task) -> Iterator[Finding]:
     yield from _about_schema(client)
     splits = {"training": client.train, "validation": client.validation, "test": client.test}
     for which, split in splits.items():
@@ -79,8 +91,8 @@ def _about_client(client: ClientData, num_classes: int) -> Iterator[Finding]:
             )
         yield from _about_columns(client, which, split)
         yield from _about_values(client, which, split)
-        yield from _about_labels(client, which, split, num_classes)
-    yield from _about_sizes(client)
+        yield from _about_labels(client, which, split, task)
+    yield from _about_sizes(client, task)
     yield from _about_idle_features(client)
 
 
@@ -117,7 +129,55 @@ def _about_values(client: ClientData, which: str, split: Split) -> Iterator[Find
         )
 
 
-def _about_labels(
+def _about_labels(client: ClientData, which: str, split: Split, task: Task) -> Iterator[Finding]:
+    if not len(split):
+        return
+    kinds = {"classification": "int64", "regression": "float"}
+    if kinds[task.name] not in str(split.y.dtype):
+        yield _fatal(
+            client,
+            f"has {which} labels of type {split.y.dtype}; expected {kinds[task.name]}, since the "
+            f"task is {task.name}. Convert the labels or declare another task.",
+        )
+    elif isinstance(task, Classification):
+        yield from _about_classes(client, which, split, task.num_classes)
+    else:
+        yield from _about_responses(client, which, split, task)
+
+
+def _about_responses(
+    client: ClientData, which: str, split: Split, task: Regression
+) -> Iterator[Finding]:
+    is_bad = ~split.y.isfinite()
+    if is_bad.any():
+        yield _fatal(
+            client,
+            f"has {int(is_bad.sum())} NaN or infinite responses in its {which} rows; expected "
+            "finite numbers. Fill them in or drop those rows.",
+        )
+        return
+    beyond = (split.y - task.high).maximum(task.low - split.y)
+    is_outside = beyond > 0
+    if is_outside.any():
+        found = (
+            f"has {int(is_outside.sum())} {which} responses outside the declared range "
+            f"{task.low:g} to {task.high:g}, between {split.y.min():g} and {split.y.max():g}"
+        )
+        # So far out, it is another unit rather than an outlier.
+        if beyond.max() > task.width:
+            text = f"{found}; expected them within. Correct the responses or the range."
+            yield _fatal(client, text)
+        else:
+            yield _notice(client, f"{found}. They are kept; widen the range if they are common.")
+    if which == "test" and not _test_differs(client):
+        yield _notice(
+            client,
+            f"has the same response, {split.y[0]:g}, in all test rows, so that it has no R²; it "
+            "counts in errors only. Add test rows if there are any.",
+        )
+
+
+def _about_classes(
     client: ClientData, which: str, split: Split, num_classes: int
 ) -> Iterator[Finding]:
     labels = set(split.y.tolist())
@@ -137,8 +197,11 @@ def _about_labels(
         )
 
 
-def _about_sizes(client: ClientData) -> Iterator[Finding]:
+def _about_sizes(client: ClientData, task: Task) -> Iterator[Finding]:
     """Findings about the number of training rows, in all and per class."""
+    if isinstance(task, Regression):
+        yield from _about_different_responses(client)
+        return
     counts = client.class_counts
     single = [label for label, count in counts.items() if count == 1]
     if len(client.train) < 2:
@@ -158,6 +221,22 @@ def _about_sizes(client: ClientData) -> Iterator[Finding]:
             client,
             f"has a single training row of classes {_listed(single)}; a covariance needs two, so "
             "these classes are aligned by their mean alone. Add rows if there are any.",
+        )
+
+
+def _about_different_responses(client: ClientData) -> Iterator[Finding]:
+    y = client.train.y
+    if len(y) < 2:
+        yield _fatal(
+            client,
+            f"has {len(y) or 'no'} training rows; expected two with different responses at least. "
+            "Give it more rows or leave it out.",
+        )
+    elif (y == y[0]).all():
+        yield _fatal(
+            client,
+            f"has the same response, {y[0]:g}, in all training rows; expected different ones, or "
+            "there is nothing to learn. Give it other rows or leave it out.",
         )
 
 

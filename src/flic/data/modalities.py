@@ -16,6 +16,7 @@ from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.pairs import Pairs, read_fashion, read_textcaps, twins
 from flic.data.partition import deal_rows, draw_classes, draw_rows, keep_features
 from flic.data.schema import FeatureSchema
+from flic.data.task import Classification
 from flic.errors import DataError
 from flic.seeding import generator
 
@@ -71,7 +72,7 @@ def make_modalities(config: ModalitiesConfig, *, seed: int) -> FederatedData:
         made = _make_clients(pairs, modality, is_test, members, config, seed=seed)
         clients.update(zip(members, made, strict=True))
     ordered = tuple(clients[i] for i in range(config.num_clients))
-    return FederatedData(f"modalities-{config.source}", pairs.num_classes, ordered)
+    return FederatedData(f"modalities-{config.source}", Classification(pairs.num_classes), ordered)
 
 
 def _read(config: ModalitiesConfig) -> Pairs:

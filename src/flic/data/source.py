@@ -12,11 +12,24 @@ from flic.data.digits import DigitsConfig, make_digits
 from flic.data.eeg import EegConfig, make_eeg
 from flic.data.images import MnistUspsConfig, make_mnist_usps
 from flic.data.modalities import ModalitiesConfig, make_modalities
+from flic.data.regression import (
+    DiabetesConfig,
+    MadeRegressionConfig,
+    make_diabetes,
+    make_regression,
+)
 from flic.data.toy import ToyConfig, make_toy
 from flic.data.views import ViewsConfig, make_views
 
 DataConfig = Annotated[
-    ToyConfig | DigitsConfig | MnistUspsConfig | ModalitiesConfig | ViewsConfig | EegConfig,
+    ToyConfig
+    | DigitsConfig
+    | MnistUspsConfig
+    | ModalitiesConfig
+    | ViewsConfig
+    | EegConfig
+    | MadeRegressionConfig
+    | DiabetesConfig,
     Field(discriminator="problem"),
 ]
 """Settings of any data source, told apart by `problem`."""
@@ -37,3 +50,7 @@ def load(config: DataConfig, *, seed: int) -> FederatedData:
             return make_views(config, seed=seed)
         case EegConfig():
             return make_eeg(config, seed=seed)
+        case MadeRegressionConfig():
+            return make_regression(config, seed=seed)
+        case DiabetesConfig():
+            return make_diabetes(config, seed=seed)

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from flic.data.client_data import ClientData, Split
+from flic.data.task import Task
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class StackedRows:
     """Rows of several clients, padded: the last row of each client is always zero."""
 
     x: Float[Tensor, "clients rows dim"]
-    y: Int[Tensor, "clients rows"]
+    y: Shaped[Tensor, "clients rows"]  # classes, or responses in `dtype`
     counts: tuple[int, ...]
 
     @classmethod
@@ -27,7 +28,8 @@ class StackedRows:
         """Stack of splits, features padded to `width`."""
         longest = max(len(split) for split in splits)
         x = torch.zeros(len(splits), longest + 1, width, dtype=dtype)
-        y = torch.zeros(len(splits), longest + 1, dtype=torch.int64)
+        real = splits[0].y.is_floating_point()
+        y = torch.zeros(len(splits), longest + 1, dtype=dtype if real else torch.int64)
         for i, split in enumerate(splits):
             x[i, : len(split), : split.x.shape[1]] = split.x
             y[i, : len(split)] = split.y
@@ -38,13 +40,14 @@ class StackedRows:
 class StackedData:
     """Training rows of a stack of clients, and which classes each of them holds.
 
-    Paper: `classes` is 𝒴_i, laid out in slots 0 … |𝒴_i| − 1 and padded with −1.
+    Paper: `classes` is 𝒴_i, laid out in slots 0 … |𝒴_i| − 1 and padded with −1. Labels are
+    encoded as the task says; rows with responses lie in one slot.
     """
 
     clients: tuple[ClientData, ...]
     train: StackedRows
     classes: Int[Tensor, "clients slots"]
-    num_classes: int
+    task: Task
     width: int
     longest: int  # training rows of the federation's largest client of this architecture
 
@@ -53,18 +56,19 @@ class StackedData:
         cls,
         clients: Sequence[ClientData],
         *,
-        num_classes: int,
+        task: Task,
         width: int,
         slots: int,
         longest: int,
         dtype: torch.dtype,
     ) -> "StackedData":
         """Stack of clients' training rows, in the order given."""
-        train = StackedRows.of([c.train for c in clients], width=width, dtype=dtype)
+        splits = [Split(c.train.x, task.encode(c.train.y)) for c in clients]
+        train = StackedRows.of(splits, width=width, dtype=dtype)
         classes = torch.full((len(clients), slots), -1)
         for i, client in enumerate(clients):
             classes[i, : len(client.classes)] = torch.tensor(client.classes)
-        return cls(tuple(clients), train, classes, num_classes, width, longest)
+        return cls(tuple(clients), train, classes, task, width, longest)
 
     def __len__(self) -> int:
         return len(self.clients)

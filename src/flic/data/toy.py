@@ -21,6 +21,7 @@ from flic.data.partition import (
     subsample,
 )
 from flic.data.schema import FeatureSchema
+from flic.data.task import Classification
 from flic.seeding import generator
 
 
@@ -118,7 +119,8 @@ def make_toy(config: ToyConfig, *, seed: int) -> FederatedData:
         dim = int(torch.randint(recipe.dims[0], recipe.dims[1] + 1, (), generator=client_rng))
         seen = see(mixture, train.take(rows), test.take(rows_of_test), dim, rng=client_rng)
         clients.append(_make_client(name, seen, rng=client_rng))
-    return FederatedData(f"{config.problem}-{config.variant}", config.num_classes, tuple(clients))
+    name, task = f"{config.problem}-{config.variant}", Classification(config.num_classes)
+    return FederatedData(name, task, tuple(clients))
 
 
 def _draw_mixture(recipe: _Recipe, num_classes: int, *, rng: torch.Generator) -> _Mixture:

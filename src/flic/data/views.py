@@ -19,6 +19,7 @@ from flic.data.partition import deal_few_rows, draw_rows, draw_uneven_classes, s
 from flic.data.ranges import refuse_outside
 from flic.data.schema import FeatureSchema
 from flic.data.store import Arrays, load_arrays
+from flic.data.task import Classification
 from flic.seeding import generator
 
 NUM_CLASSES = 10
@@ -69,7 +70,7 @@ def make_views(config: ViewsConfig, *, seed: int) -> FederatedData:
         made = _make_clients(view, members, config, seed=seed)
         clients.update(zip(members, made, strict=True))
     ordered = tuple(clients[i] for i in range(config.num_clients))
-    return FederatedData("views", NUM_CLASSES, ordered)
+    return FederatedData("views", Classification(NUM_CLASSES), ordered)
 
 
 def _read_views() -> list[_View]:

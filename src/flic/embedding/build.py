@@ -24,6 +24,7 @@ class EmbeddingConfig(BaseModel):
     latent_dim: int = Field(default=64, ge=1)
     hidden: tuple[PositiveInt, ...] = (64, 64)  # of vectors; images have a fixed trunk
     dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
+    frozen: bool = False  # whether φ stays as pre-training left it.  Paper: sec:alignment
 
 
 def build_embedding(

@@ -6,13 +6,14 @@ the cost of a round depends on the active clients alone.
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from flic.algorithms.protocol import ServerState, Update
 from flic.federation.journal import Journal, Record
 from flic.federation.runners import Runner
 from flic.federation.sampling import active_clients, num_active
-from flic.federation.work import Answer, Score, Stage, Task, Workshop
+from flic.federation.score import Score
+from flic.federation.work import Answer, Stage, Task, Workshop
 
 
 @dataclass(frozen=True)
@@ -98,12 +99,12 @@ class Simulation:
             server = self.workshop.algorithm.aggregate(server, updates)
         return server, {"losses": _mean_terms(losses), "bytes_sent": sent}
 
-    def _measure(self, server: ServerState) -> dict[str, dict[str, int]]:
-        """Right predictions of every client on its own held-out rows."""
+    def _measure(self, server: ServerState) -> dict[str, dict[str, float]]:
+        """Scores of every client on its own held-out rows."""
         scores: dict[str, Score] = {}
         for answer in self._answers("evaluate", server, self.workshop.roster.names):
             scores |= answer.scores
-        return {name: asdict(scores[name]) for name in sorted(scores)}
+        return {name: scores[name].figures() for name in sorted(scores)}
 
     def _is_measured(self, stage: Stage, round: int) -> bool:
         every = self.schedule.evaluate_every

@@ -50,7 +50,7 @@ class Roster:
     @cached_property
     def population(self) -> Population:
         """What everyone may know of the federation."""
-        return Population.of(self.data.clients, self.data.num_classes)
+        return Population.of(self.data.clients, self.data.task)
 
     def split(self, names: Iterable[str], *, stack_width: int) -> list[tuple[str, ...]]:
         """Stacks of at most `stack_width` clients: one architecture each, largest first."""
@@ -84,7 +84,7 @@ class Roster:
         """Training rows of one stack."""
         return StackedData.of(
             [self[name] for name in names],
-            num_classes=self.data.num_classes,
+            task=self.data.task,
             width=self.architecture(names[0]).dim,
             slots=self._slots,
             longest=self._longest[self.architecture(names[0])],

@@ -15,6 +15,7 @@ from flic.algorithms.protocol import Algorithm, ServerState, Stack, Update, Visi
 from flic.data.client_data import Split
 from flic.errors import Diverged, NumericalError
 from flic.federation.roster import Roster
+from flic.federation.score import Score
 from flic.seeding import generator
 from flic.shapes import Named
 
@@ -37,16 +38,6 @@ class Task:
     server: ServerState
     names: tuple[str, ...]
     states: Sequence[Named | None]
-
-
-@dataclass(frozen=True)
-class Score:
-    """Right predictions and rows of one client on its own held-out rows."""
-
-    validation_right: int
-    validation_rows: int
-    test_right: int
-    test_rows: int
 
 
 @dataclass(frozen=True)
@@ -95,17 +86,14 @@ class Workshop:
         return self.algorithm.init_client(self.roster[name], self.roster.architecture(name))
 
     def _scores(self, task: Task) -> dict[str, Score]:
-        """Right predictions on validation and test rows, from one pass over both."""
+        """Scores on validation and test rows, from one pass over both."""
         data, stack = self.roster.stacked_data(task.names), self._stack(task)
         both = [joined(c.validation, c.test) for c in data.clients]
-        scores = self.algorithm.predict(task.server, stack, data, both)
-        found = {}
-        for client, split, own in zip(data.clients, both, scores, strict=True):
-            right = own.argmax(1) == split.y
-            border = len(client.validation)
-            counts = int(right[:border].sum()), border, int(right[border:].sum()), len(client.test)
-            found[client.name] = Score(*counts)
-        return found
+        predicted = self.algorithm.predict(task.server, stack, data, both)
+        return {
+            client.name: Score.of(data.task, own, split.y, border=len(client.validation))
+            for client, split, own in zip(data.clients, both, predicted, strict=True)
+        }
 
     def _visit(self, task: Task, work: Work) -> Visit:
         """Do the work; where numbers break down, say at which client."""

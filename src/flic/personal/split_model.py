@@ -1,4 +1,4 @@
-"""g_θ: from the latent space to class scores, through an optional hidden layer.
+"""g_θ: from the latent space to class scores or a response, through an optional hidden layer.
 
 Paper: append:models. FLIC-Class has the head alone; FLIC-HL has a linear hidden layer with
 LeakyReLU before it.
@@ -20,7 +20,7 @@ class SplitModel:
 
     latent_dim: int
     hidden_dim: int | None
-    num_classes: int
+    num_outputs: int
 
     def init(self, *, rng: torch.Generator, dtype: torch.dtype) -> dict[str, Tensor]:
         """Parameters θ of one client."""
@@ -29,7 +29,7 @@ class SplitModel:
             weight, bias = init_linear(self.latent_dim, self.hidden_dim, rng=rng, dtype=dtype)
             theta |= {"hidden.weight": weight, "hidden.bias": bias}
         inner = self.hidden_dim or self.latent_dim
-        weight, bias = init_linear(inner, self.num_classes, rng=rng, dtype=dtype)
+        weight, bias = init_linear(inner, self.num_outputs, rng=rng, dtype=dtype)
         return theta | {"head.weight": weight, "head.bias": bias}
 
     def represent(
@@ -43,6 +43,14 @@ class SplitModel:
 
     def apply(
         self, theta: Named, latent: Float[Tensor, "clients rows k"]
-    ) -> Float[Tensor, "clients rows classes"]:
-        """Class scores g_θ(z)."""
-        return linear(self.represent(theta, latent), theta["head.weight"], theta["head.bias"])
+    ) -> Float[Tensor, "clients rows outputs"]:
+        """Class scores, or the response, g_θ(z)."""
+        inner, weight, bias = (
+            self.represent(theta, latent),
+            theta["head.weight"],
+            theta["head.bias"],
+        )
+        if self.num_outputs > 1:
+            return linear(inner, weight, bias)
+        # A batched product with one column rounds by the number of clients; this does not.
+        return (inner * weight.mT).sum(-1, keepdim=True) + bias[:, None]

@@ -16,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from flic.algorithms import MethodSettings, build_algorithm
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
+from flic.data.task import Classification
 from flic.federation.roster import Roster
 from flic.federation.sequential import SequentialClient
 from flic.federation.work import Stage, Task, Workshop
@@ -147,7 +148,7 @@ def _workload() -> FederatedData:
         schema = FeatureSchema(f"own-{i}", tuple(f"x{j}" for j in range(dim)))
         rows = Split(x, y)
         clients.append(ClientData(f"client-{i:03d}", schema, rows, Split.empty(dim), rows))
-    return FederatedData("bench", CLASSES, tuple(clients))
+    return FederatedData("bench", Classification(CLASSES), tuple(clients))
 
 
 def _cpu_seconds(work: Callable[[], object]) -> float:

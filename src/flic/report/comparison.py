@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from flic.report.metrics import Accuracy, Outcome
+from flic.report.metrics import Outcome, Scores
 
 # Gains within this of zero count as neither gain nor loss.
 TIE = 1e-9
@@ -32,6 +32,7 @@ class Row:
     mean: float
     spread: float | None  # standard deviation over seeds of the mean over clients
     worst: float  # worst client, mean over seeds
+    worst_decile: float  # worst tenth of the clients, mean over seeds
     chosen: float | None  # mean at the round that validation chooses
     gain: float | None  # paired difference to the reference
     gain_interval: float | None  # half width of its 95 % interval over seeds × clients
@@ -54,7 +55,7 @@ def compare(cells: Sequence[Cell], *, reference: str) -> list[Row]:
     return [_row(method, own, base, reference) for method, own in by_method.items()]
 
 
-def _row(method: str, cells: Sequence[Cell], base: Mapping[int, Accuracy], reference: str) -> Row:
+def _row(method: str, cells: Sequence[Cell], base: Mapping[int, Scores], reference: str) -> Row:
     means = [cell.outcome.last.mean for cell in cells]
     chosen = [cell.outcome.chosen.mean for cell in cells if cell.outcome.chosen is not None]
     gains = [] if method == reference else _gains(cells, base)
@@ -64,6 +65,7 @@ def _row(method: str, cells: Sequence[Cell], base: Mapping[int, Accuracy], refer
         mean=fmean(means),
         spread=stdev(means) if len(means) > 1 else None,
         worst=fmean(cell.outcome.last.worst for cell in cells),
+        worst_decile=fmean(cell.outcome.last.worst_decile for cell in cells),
         chosen=fmean(chosen) if chosen else None,
         gain=fmean(gains) if gains else None,
         gain_interval=_half_width(gains) if len(gains) > 1 else None,
@@ -74,13 +76,13 @@ def _row(method: str, cells: Sequence[Cell], base: Mapping[int, Accuracy], refer
     )
 
 
-def _gains(cells: Sequence[Cell], base: Mapping[int, Accuracy]) -> list[float]:
+def _gains(cells: Sequence[Cell], base: Mapping[int, Scores]) -> list[float]:
     """Difference to the reference of every client in every seed both have run."""
     return [
-        accuracy - base[cell.seed].clients[name]
+        score - base[cell.seed].clients[name]
         for cell in cells
         if cell.seed in base
-        for name, accuracy in cell.outcome.last.clients.items()
+        for name, score in cell.outcome.last.clients.items()
     ]
 
 

@@ -4,10 +4,10 @@ DIR/
   config.json      the resolved configuration; `flic run --resume DIR` reads it
   run.json         versions and machine
   checkpoints/     state after every step (flic.federation.checkpoint)
-  rounds.json      per round: active clients, loss terms, bytes sent, mean accuracies
-  clients.parquet  per measured round and client: rows and right predictions
+  rounds.json      per round: active clients, loss terms, bytes sent, mean accuracies or R²
+  clients.parquet  per measured round and client: rows and right predictions, or sums of errors
   timings.json     seconds per step; the only thing that differs between equal runs
-  summary.json     accuracies at the last round and at the round validation chooses
+  summary.json     scores at the last round and at the round validation chooses
   .lock            held by the process that works on the run
 """
 
@@ -39,7 +39,7 @@ from flic.federation.roster import Roster
 from flic.federation.runners import open_runner
 from flic.federation.sampling import num_active
 from flic.federation.work import Workshop
-from flic.report.metrics import Outcome, Record, accuracy_at, validation_accuracy
+from flic.report.metrics import Outcome, Record, round_scores
 
 OnStep = Callable[[Record, int, int], None]
 """Told after every step: its record, the steps of the whole run, and how many are done."""
@@ -55,7 +55,7 @@ class Finished:
     outcome: Outcome
     records: Sequence[Record]
     notices: Sequence[str]
-    ceiling: float | None  # mean Bayes accuracy of the clients, where it is known
+    ceiling: float | None  # mean Bayes score of the clients, where it is known
 
     @property
     def seconds(self) -> float:
@@ -82,13 +82,18 @@ def create(folder: Path, config: RunConfig) -> None:
             f"output folder {folder} already holds {what}; expected a new or empty folder. "
             f"Choose another with --out, or go on with: flic run --resume {folder}"
         )
-    data = load(config.data, seed=config.seed)
-    refuse_unusable(data)
-    workshop = _workshop(config, data)
-    workshop.algorithm.init_server()
-    num_active(len(data.clients), config.training.participation)
+    refuse_impossible([config])
     folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / "config.json", config.model_dump(mode="json"))
+
+
+def refuse_impossible(configs: Sequence[RunConfig]) -> None:
+    """Refuse runs on the same data that cannot start, before any of them does."""
+    data = load(configs[0].data, seed=configs[0].seed)
+    refuse_unusable(data)
+    for config in configs:
+        _workshop(config, data).algorithm.init_server()
+        num_active(len(data.clients), config.training.participation)
 
 
 def read_config(folder: Path) -> RunConfig:
@@ -208,10 +213,7 @@ def _mean_ceiling(data: FederatedData) -> float | None:
 
 def _round(record: Record) -> dict[str, Any]:
     own = {k: v for k, v in record.items() if k not in ("scores", *TIMINGS)}
-    if "scores" in record:
-        own["test_accuracy"] = accuracy_at(record).mean
-        own["validation_accuracy"] = validation_accuracy(record)
-    return own
+    return own | (round_scores(record) if "scores" in record else {})
 
 
 def _clients_table(records: Sequence[Record]) -> bytes:

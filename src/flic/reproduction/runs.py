@@ -11,7 +11,7 @@ from typing import Any
 
 from flic.config import RunConfig
 from flic.report import run_folder
-from flic.report.metrics import Accuracy, Outcome, accuracy_at, validation_accuracy
+from flic.report.metrics import Outcome, Scores, scores_at, validation_score
 from flic.report.run_folder import Finished
 from flic.reproduction.arms import Arm, Changes, configure
 from flic.reproduction.study import Cell, Desk
@@ -24,27 +24,21 @@ def run_cell(key: str, config: RunConfig) -> Cell:
 
 def searched_cell(key: str, experiment: str, arm: Arm, seed: int, *changes: Changes) -> Cell:
     """Cell of an arm: its own settings, and those that validation chooses from its search."""
-    tried = [(own, configure(experiment, arm, seed, own, *changes)) for own in arm.search]
-    plain = configure(experiment, arm, seed, *changes)
-    # The plain settings are among those tried, where the search has any.
-    known = [({}, plain)] if all(config != plain for _, config in tried) else []
-    return Cell(key, partial(_run, [*known, *tried]))
+    tried: list[tuple[Changes, RunConfig]] = []
+    for own in ({}, *arm.search):
+        config = configure(experiment, arm, seed, own, *changes)
+        if all(config != known for _, known in tried):
+            tried.append((own, config))
+    return Cell(key, partial(_run, tried))
 
 
 def _run(tried: Sequence[tuple[Changes, RunConfig]], desk: Desk) -> dict[str, Any]:
-    """Scores of every setting; the first one's in full, and those of the one validation chooses."""
+    """Scores of the arm's own settings, the first ones, and of those that validation chooses."""
     outcomes = [
         _summary(_one(config, desk.folder / str(i), desk)) for i, (_, config) in enumerate(tried)
     ]
-    own = _plain(tried)
     best = max(range(len(tried)), key=lambda i: outcomes[i]["validation"] or 0.0)
-    return {**outcomes[own], "searched": _searched(tried, outcomes, best)}
-
-
-def _plain(tried: Sequence[tuple[Changes, RunConfig]]) -> int:
-    """Place of the arm's own settings among those tried."""
-    rates = [config.training.optimiser.learning_rate for _, config in tried]
-    return rates.index(1e-3) if 1e-3 in rates else 0
+    return {**outcomes[0], "searched": _searched(tried, outcomes, best)}
 
 
 def _searched(
@@ -67,14 +61,14 @@ def _one(config: RunConfig, folder: Path, desk: Desk) -> Finished:
 
 def _summary(done: Finished) -> dict[str, Any]:
     measured = [record for record in done.records if "scores" in record]
-    validation = [validation_accuracy(record) for record in measured]
+    validation = [validation_score(record) for record in measured]
     known = [value for value in validation if value is not None]
     before, last = done.cpu_seconds
     return {
-        "last": _accuracy(done.outcome.last),
-        "chosen": None if done.outcome.chosen is None else _accuracy(done.outcome.chosen),
+        "last": _scores(done.outcome.last),
+        "chosen": None if done.outcome.chosen is None else _scores(done.outcome.chosen),
         "rounds": [record["round"] for record in measured],
-        "test": [accuracy_at(record).mean for record in measured],
+        "test": [scores_at(record).mean for record in measured],
         "validation": max(known) if known else None,
         "ceiling": done.ceiling,
         "seconds": done.seconds,
@@ -83,14 +77,14 @@ def _summary(done: Finished) -> dict[str, Any]:
     }
 
 
-def _accuracy(accuracy: Accuracy) -> dict[str, Any]:
-    return {"round": accuracy.round, "clients": dict(accuracy.clients), "rows": dict(accuracy.rows)}
+def _scores(scores: Scores) -> dict[str, Any]:
+    return {**vars(scores), "clients": dict(scores.clients), "weights": dict(scores.weights)}
 
 
 def outcome_of(result: Mapping[str, Any], *, searched: bool = False) -> Outcome:
     """A cell's outcome; with `searched`, that of the settings and round validation chose."""
     if searched:
-        accuracy = Accuracy(**result["searched"]["chosen"])
-        return Outcome(accuracy, accuracy)
+        scores = Scores(**result["searched"]["chosen"])
+        return Outcome(scores, scores)
     chosen = result["chosen"]
-    return Outcome(Accuracy(**result["last"]), None if chosen is None else Accuracy(**chosen))
+    return Outcome(Scores(**result["last"]), None if chosen is None else Scores(**chosen))
