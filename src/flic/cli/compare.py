@@ -41,7 +41,7 @@ def compare(
     Runs that are finished in the output folder are kept; interrupted ones go on.
     """
     settings = load_config(config, set_ or [])
-    names, numbers = _parse_methods(methods), _parse_seeds(seeds)
+    names, numbers = _parse_methods(methods), parse_seeds(seeds)
     reference = reference or ("local" if "local" in names else names[0])
     if reference not in names:
         raise ConfigError(f"--reference: got {reference!r}; expected one of --methods {methods}.")
@@ -78,7 +78,8 @@ def _parse_methods(text: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _parse_seeds(text: str) -> list[int]:
+def parse_seeds(text: str) -> list[int]:
+    """Seeds from a number of them, or from a list."""
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:

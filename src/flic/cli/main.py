@@ -7,6 +7,7 @@ import typer
 
 from flic.cli.bench import bench
 from flic.cli.compare import compare
+from flic.cli.reproduce import reproduce
 from flic.cli.run import run
 from flic.cli.screen import complain
 from flic.errors import ConfigError, FlicError
@@ -19,6 +20,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(compare)
+app.command()(reproduce)
 app.command()(bench)
 
 

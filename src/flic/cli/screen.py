@@ -84,6 +84,37 @@ class StepDisplay:
             typer.echo(f"{self._title}: step {done} of {total} ({record['stage']}) {facts}")
 
 
+class LineDisplay:
+    """The latest line of many: in one place on a terminal, one every few seconds elsewhere."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._status = console.status("") if not quiet and console.is_terminal else None
+        self._said = float("-inf")
+
+    def __enter__(self) -> Self:
+        if self._status is not None:
+            self._status.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def tell(self, line: str) -> None:
+        """Show a line."""
+        if self._status is not None:
+            self._status.update(line)
+        elif not self._quiet and time.monotonic() - self._said > 5:
+            self._said = time.monotonic()
+            typer.echo(line)
+
+
 def _facts(record: Mapping[str, Any]) -> str:
     terms = [f"{term} {value:.3g}" for term, value in record.get("losses", {}).items()]
     if "scores" in record:

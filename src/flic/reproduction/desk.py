@@ -52,30 +52,32 @@ def _describe(found: dict[str, Any]) -> str:
     return f"the {'quick' if found['quick'] else 'full'} study {found['study']!r}"
 
 
-def work_through(study: Study, scope: Scope, folder: Path, *, workers: int, tell: Tell) -> None:
-    """Do all cells that are not done yet, with that many processes."""
+def work_through(
+    study: Study, scope: Scope, folder: Path, *, workers: int, tell: Tell, only: str = ""
+) -> None:
+    """Do all cells that are not done yet, with that many processes; `only` is part of their key."""
     spawn = multiprocessing.get_context("spawn")
     helpers = [
-        spawn.Process(target=_help, args=(study.name, scope, folder), daemon=True)
+        spawn.Process(target=_help, args=(study.name, scope, folder, only), daemon=True)
         for _ in range(workers - 1)
     ]
     for helper in helpers:
         helper.start()
-    _work(study, scope, folder, tell)
+    _work(study, scope, folder, only, tell)
     for helper in helpers:
         helper.join()
     # What a helper that died has left undone.
-    _work(study, scope, folder, tell)
+    _work(study, scope, folder, only, tell)
 
 
-def _help(name: str, scope: Scope, folder: Path) -> None:
-    _work(STUDIES[name], scope, folder, lambda line: None)
+def _help(name: str, scope: Scope, folder: Path, only: str) -> None:
+    _work(STUDIES[name], scope, folder, only, lambda line: None)
 
 
-def _work(study: Study, scope: Scope, folder: Path, tell: Tell) -> None:
+def _work(study: Study, scope: Scope, folder: Path, only: str, tell: Tell) -> None:
     """All cells that no other process has done or is at; theirs are passed over."""
     torch.set_num_threads(1)
-    cells = study.cells(scope)
+    cells = [cell for cell in study.cells(scope) if only in cell.key]
     for number, cell in enumerate(cells, start=1):
         if _result_file(folder, cell).exists():
             continue

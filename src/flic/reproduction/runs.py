@@ -81,10 +81,7 @@ def _scores(scores: Scores) -> dict[str, Any]:
     return {**vars(scores), "clients": dict(scores.clients), "weights": dict(scores.weights)}
 
 
-def outcome_of(result: Mapping[str, Any], *, searched: bool = False) -> Outcome:
-    """A cell's outcome; with `searched`, that of the settings and round validation chose."""
-    if searched:
-        scores = Scores(**result["searched"]["chosen"])
-        return Outcome(scores, scores)
-    chosen = result["chosen"]
-    return Outcome(Scores(**result["last"]), None if chosen is None else Scores(**chosen))
+def outcome_of(result: Mapping[str, Any], *, tuned: bool) -> Outcome:
+    """A cell's outcome after the last round, or at the setting and round that validation chose."""
+    scores = Scores(**(result["searched"]["chosen"] if tuned else result["last"]))
+    return Outcome(scores, scores)

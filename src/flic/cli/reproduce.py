@@ -1,0 +1,63 @@
+"""`flic reproduce`: a table or figure of the paper, by name."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flic.cli.compare import parse_seeds
+from flic.cli.run import Quiet
+from flic.cli.screen import LineDisplay, notice, table
+from flic.errors import ConfigError
+from flic.reproduction.desk import missing, open_folder, work_through
+from flic.reproduction.pages import require_figures, shown, write_pages
+from flic.reproduction.studies import STUDIES
+from flic.reproduction.study import Scope
+
+
+def reproduce(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A study; see --list.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List all studies.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="The same in less than a minute.")] = False,
+    seeds: Annotated[
+        str | None, typer.Option(help="Seeds: 5 means 0-4; or a list such as 3,7.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that share the cells.")] = 1,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the study's results.")
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option(help="Do the cells whose key contains this text; write all.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Reproduce a table or figure of the paper, beside honest baselines.
+
+    Finished cells are kept: an interrupted reproduction goes on where it stopped, and several
+    processes may work on the same folder.
+    """
+    if list_:
+        table(
+            "Studies",
+            ["name", "what", "paper"],
+            [[s.name, s.title, s.paper] for s in STUDIES.values()],
+        )
+        return
+    if name not in STUDIES:
+        raise ConfigError(
+            f"flic reproduce: got {name or 'no name'}; expected one of {', '.join(STUDIES)}."
+        )
+    require_figures()
+    study = STUDIES[name]
+    scope = Scope(quick, None if seeds is None else tuple(parse_seeds(seeds)))
+    folder = out or Path("runs") / "reproduce" / (f"{name}-quick" if quick else name)
+    open_folder(study, scope, folder)
+    with LineDisplay(quiet=quiet) as display:
+        work_through(study, scope, folder, workers=workers, tell=display.tell, only=only or "")
+    for found in write_pages(study, scope, folder):
+        rows = [[shown(value) for value in row] for row in found.rows]
+        table(found.title, list(found.columns), rows)
+    left = missing(study, scope, folder)
+    if left:
+        notice(f"{len(left)} cells are still to be done: {', '.join(left[:3])} …")
+    typer.echo(f"tables, figures and results.md: {folder}")
