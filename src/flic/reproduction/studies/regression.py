@@ -33,7 +33,10 @@ _METHODS = (
     "flic-class",
     "flic-hl",
     "permuted-anchors",
+    "permuted-anchors-hl",
 )
+# The control with FLIC-HL's network; the plain one has FLIC-Class's.
+_VARIANTS = {"permuted-anchors-hl": ("permuted-anchors", {"model": {"hidden_layer": True}})}
 _ON: Mapping[str, tuple[str, ...]] = {
     "made-regression": _METHODS,
     "diabetes": (*_METHODS, "within-space"),  # whose clients know columns by the same names
@@ -43,7 +46,6 @@ _FULL: dict[str, Any] = {
     "training": {"rounds": 30, "participation": 0.5, "local": "5 epochs", "batch_size": 20},
     "pretraining": {"epochs": 50},
     "evaluation": {"every": 5},
-    # FLIC-Class's network, so that the control differs from it in the anchors' meaning alone.
     "methods": {"permuted-anchors": {"model": {"hidden_layer": False}}},
 }
 _QUICK = {
@@ -63,7 +65,9 @@ def study_config(problem: str, preset: str, *, quick: bool = False) -> RunConfig
 def _run(config: RunConfig, method: str, seed: int, desk: Desk) -> dict[str, Any]:
     """Scores of every client at the last and at the chosen round, and the best possible mean."""
     desk.tell(f"{config.data.problem}, {config.preset}, {method}, seed {seed}")
-    own = config.for_method(method, seed=seed)
+    name, changes = _VARIANTS.get(method, (method, {}))
+    raw = merge(config.model_dump(mode="json"), {"methods": {name: changes}})
+    own = resolve(raw, source="the regression study").for_method(name, seed=seed)
     data = load(own.data, seed=seed)
     started = time.perf_counter()
     outcome = simulate(own, data)
