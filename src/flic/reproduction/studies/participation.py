@@ -1,0 +1,44 @@
+"""How many clients take part in a round: the last round, and the best one."""
+
+from typing import ClassVar
+
+from flic.reproduction.arms import LOCAL, Arm, Changes
+from flic.reproduction.federations import Federation
+from flic.reproduction.sweeps import SweepStudy
+
+_RATES = (0.1, 0.2, 0.4, 0.8)
+_DATA = {
+    "noisy-features": "toy-noisy-features",
+    "linear-mapping": "toy-linear-mapping",
+    "modalities": "modalities-100x3",
+}
+
+
+class Participation(SweepStudy):
+    """FLIC-Class, and Local with the same budget."""
+
+    name = "participation"
+    title = "Participation: accuracy against the share of clients active in a round"
+    paper = "fig:participation"
+    setting = "participation"
+    measures = ("last", "best")
+    arms = (Arm("flic-class", "flic-class"), LOCAL)
+    federations = tuple(
+        Federation(
+            f"{panel}/{rate}",
+            experiment,
+            3,
+            {"training": {"participation": rate}, "evaluation": {"every": 5}},
+        )
+        for panel, experiment in _DATA.items()
+        for rate in _RATES
+    )
+    quick: ClassVar[Changes] = {
+        "data": {"num_clients": 20, "train_rows_per_class": 50, "test_rows_per_class": 50},
+        "training": {"rounds": 4, "local": "2 epochs"},
+        "pretraining": {"epochs": 1},
+        "evaluation": {"every": 1},
+    }
+
+
+STUDY = Participation()

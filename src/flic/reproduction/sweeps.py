@@ -1,0 +1,117 @@
+"""Studies that draw accuracy against one setting, a panel per data set and a curve per arm."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from flic.reproduction.arms import Arm
+from flic.reproduction.federations import Federation, FederationStudy, percent
+from flic.reproduction.study import Results, Scope, Table, Value
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where a federation stands in the figure."""
+
+    panel: str
+    x: float
+
+
+class SweepStudy(FederationStudy):
+    """Accuracy at the last round, at the round validation chooses, and at the best round.
+
+    The best round is that of the test rows: nobody could choose it, but the paper reports it.
+    """
+
+    setting: ClassVar[str]  # what changes along the horizontal axis
+    is_logarithmic: ClassVar[bool] = False
+    measures: ClassVar[Sequence[str]] = ("last",)  # a row of panels each
+
+    def point(self, federation: Federation) -> Point:
+        """Place of a federation, which is named panel/x."""
+        panel, _, x = federation.name.rpartition("/")
+        return Point(panel, float(x))
+
+    def federations_of(self, scope: Scope) -> Sequence[Federation]:
+        """Of a quick scope, the first panel's first and last point."""
+        if not scope.quick:
+            return self.federations
+        panel = self.point(self.federations[0]).panel
+        of_panel = [f for f in self.federations if self.point(f).panel == panel]
+        return [of_panel[0], of_panel[-1]]
+
+    def tables(self, results: Results, scope: Scope) -> Sequence[Table]:
+        columns = ["data", self.setting, "arm", "seeds", "last round %", "spread"]
+        columns += ["chosen round %", "best round %", "CPU s"]
+        rows: list[Sequence[Value]] = []
+        for federation in self.federations_of(scope):
+            for arm in self.arms_of(scope):
+                cells = list(self.results_of(results, federation, arm, scope).values())
+                if cells:
+                    rows.append(self._row(federation, arm, cells))
+        note = "Chosen round: by validation. Best round: by the test rows, as the paper reports it."
+        return [Table(self.name, self.title, columns, rows, note)]
+
+    def _row(
+        self, federation: Federation, arm: Arm, cells: Sequence[Mapping[str, Any]]
+    ) -> list[Value]:
+        point = self.point(federation)
+        last = [means(cell)["last"] for cell in cells]
+        return [
+            point.panel,
+            point.x,
+            arm.name,
+            len(cells),
+            percent(fmean(last)),
+            percent(stdev(last)) if len(last) > 1 else None,
+            percent(fmean(means(cell)["chosen"] for cell in cells)),
+            percent(fmean(means(cell)["best"] for cell in cells)),
+            round(fmean(cell["cpu_seconds"] for cell in cells), 1),
+        ]
+
+    def figures(self, results: Results, scope: Scope) -> Mapping[str, "Figure"]:
+        from matplotlib.figure import Figure
+
+        panels = list(dict.fromkeys(self.point(f).panel for f in self.federations_of(scope)))
+        size = (4 * len(panels), 1 + 2.8 * len(self.measures))
+        figure = Figure(figsize=size, layout="constrained")
+        grid = figure.subplots(len(self.measures), len(panels), squeeze=False)
+        for line, measure in zip(grid, self.measures, strict=True):
+            for axes, panel in zip(line, panels, strict=True):
+                self._draw(axes, panel, measure, results, scope)
+        figure.legend(*grid[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+        return {self.name: figure}
+
+    def _draw(self, axes: "Axes", panel: str, measure: str, results: Results, scope: Scope) -> None:
+        """Curves of one panel; bars are the standard deviation over seeds."""
+        for arm in self.arms_of(scope):
+            found = [
+                (self.point(federation).x, [100 * means(cell)[measure] for cell in cells.values()])
+                for federation in self.federations_of(scope)
+                if self.point(federation).panel == panel
+                for cells in [self.results_of(results, federation, arm, scope)]
+                if cells
+            ]
+            spread = [stdev(values) if len(values) > 1 else 0.0 for _, values in found]
+            heights = [fmean(values) for _, values in found]
+            axes.errorbar([x for x, _ in found], heights, yerr=spread, marker="o", label=arm.name)
+        axes.set_title(f"{panel}, {measure} round")
+        axes.set_xlabel(self.setting)
+        axes.set_ylabel("accuracy %")
+        if self.is_logarithmic:
+            axes.set_xscale("log")
+
+
+def means(cell: Mapping[str, Any]) -> dict[str, float]:
+    """Mean accuracy over clients at the last, the chosen and the best round of a run."""
+    chosen = cell["chosen"] or cell["last"]
+    return {
+        "last": fmean(cell["last"]["clients"].values()),
+        "chosen": fmean(chosen["clients"].values()),
+        "best": max(cell["test"]),
+    }
