@@ -11,7 +11,7 @@ from flic.algorithms import METHODS
 from flic.cli.run import Assignments, Quiet, Workers, carry_on, default_folder
 from flic.cli.screen import percent, table
 from flic.config import RunConfig, load_config
-from flic.errors import ConfigError, RunFolderError
+from flic.errors import ConfigError
 from flic.federation.checkpoint import write_atomically
 from flic.report import run_folder
 from flic.report.comparison import Cell, Row
@@ -93,14 +93,7 @@ def parse_seeds(text: str) -> list[int]:
 
 def _run(folder: Path, settings: RunConfig, *, workers: int, quiet: bool, tell: bool) -> Finished:
     """One run, new, resumed or already finished."""
-    if (folder / "config.json").exists():
-        if run_folder.read_config(folder) != settings:
-            raise RunFolderError(
-                f"{folder} holds a run with other settings; expected the same or an empty folder. "
-                "Choose another folder with --out."
-            )
-    else:
-        run_folder.create(folder, settings)
+    run_folder.begin(folder, settings)
     return carry_on(folder, settings, workers=workers, quiet=quiet, tell=tell)
 
 

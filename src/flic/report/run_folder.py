@@ -96,6 +96,17 @@ def refuse_impossible(configs: Sequence[RunConfig]) -> None:
         num_active(len(data.clients), config.training.participation)
 
 
+def begin(folder: Path, config: RunConfig) -> None:
+    """A folder for a run, new, or with the same run in it already."""
+    if not (folder / "config.json").exists():
+        create(folder, config)
+    elif read_config(folder) != config:
+        raise RunFolderError(
+            f"{folder} holds a run with other settings; expected the same or an empty folder. "
+            "Choose another folder with --out."
+        )
+
+
 def read_config(folder: Path) -> RunConfig:
     """The configuration a run folder was made with."""
     path = folder / "config.json"

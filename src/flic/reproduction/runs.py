@@ -50,8 +50,7 @@ def _searched(
 
 
 def _one(config: RunConfig, folder: Path, desk: Desk) -> Finished:
-    if not (folder / "config.json").exists():
-        run_folder.create(folder, config)
+    run_folder.begin(folder, config)
 
     def on_step(record: Mapping[str, Any], total: int, done: int) -> None:
         desk.tell(f"step {done} of {total}")
