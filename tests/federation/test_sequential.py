@@ -5,6 +5,7 @@ import torch
 
 from flic.algorithms import MethodSettings, build_algorithm
 from flic.algorithms.flic import MEAN
+from flic.data import Classification, ClientData, FeatureSchema, FederatedData, Split
 from flic.data.toy import ToyConfig, make_toy
 from flic.federation.roster import Roster
 from flic.federation.sequential import SequentialClient
@@ -74,3 +75,24 @@ def test_updates_are_those_of_plain_pytorch(workshop: Workshop) -> None:
             mean = update.entries[f"anchor.{c}.mean"].value
             torch.testing.assert_close(client.means[slot], mean, rtol=0, atol=1e-10)
             assert not torch.equal(mean, server.shared[f"anchor.{c}.mean"]), MEAN
+
+
+def test_images_train_as_in_plain_pytorch() -> None:
+    schema = FeatureSchema.of_images("images", 17, 16)
+    rng = generator(5)
+    y = torch.arange(23) % 3
+    x = torch.randn(23, schema.dim, generator=rng)
+    rows, empty = Split(x, y), Split.empty(schema.dim)
+    client = ClientData("one", schema, rows, empty, rows)
+    data = FederatedData("images", Classification(3), (client,))
+    roster = Roster(data, SETTINGS.embedding, dtype=torch.float64)
+    algorithm = build_algorithm("flic-hl", SETTINGS, roster.population, seed=3, dtype=torch.float64)
+    server = algorithm.init_server()
+    answer = Workshop(algorithm, roster, 3).do(Task("update", server, ("one",), [None]))
+    initial = algorithm.init_client(client, roster.architecture("one"))
+    plain = SequentialClient(client, initial, server, SETTINGS)
+    plain.update(generator(3, "update", 0, "one"))
+    for place, name in ((1, "conv1"), (4, "conv2")):
+        own = answer.states["one"][f"embedding.{name}.weight"]
+        torch.testing.assert_close(plain.phi[place].weight, own, rtol=0, atol=1e-9)
+        assert not torch.equal(own, initial[f"embedding.{name}.weight"])

@@ -8,6 +8,7 @@ from flic.report import benchmark
 
 def test_all_figures_are_finite_and_positive(monkeypatch):
     small = {"CLIENTS": 4, "CLASSES": 4, "ROWS": 100, "ACTIVE": 2, "REPETITIONS": 1}
+    small |= {"IMAGE_CLIENTS": 2, "IMAGE_ROWS": 10}
     for name, value in small.items():
         monkeypatch.setattr(benchmark, name, value)
     figures = asdict(benchmark.measure())

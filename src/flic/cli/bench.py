@@ -40,10 +40,18 @@ def bench(
             "… over the engine itself with stacks of one",
             _times(result.pretrain_ratio_to_stack_of_one),
         ],
+        [
+            "rounds, 4 clients with images at batch 100: over plain PyTorch",
+            _times(result.images_ratio),
+        ],
         ["client-steps a second in rounds", f"{result.rounds_client_steps_per_second:,.0f}"],
         [
             "client-steps a second in pre-training",
             f"{result.pretrain_client_steps_per_second:,.0f}",
+        ],
+        [
+            "client-steps a second in rounds with images",
+            f"{result.images_client_steps_per_second:,.0f}",
         ],
         ["memory of a client in training", f"{result.kib_per_client:,.0f} KiB"],
         ["share of the matrix product's peak in rounds", f"{100 * result.peak_share:.1f} %"],

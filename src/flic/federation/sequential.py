@@ -16,6 +16,7 @@ from flic.algorithms.settings import MethodSettings
 from flic.alignment.anchors import mean_name
 from flic.data.batches import Duration, draw_batches
 from flic.data.client_data import ClientData
+from flic.embedding.cnn import SIDE_WITHOUT_PADDING
 from flic.gaussians import nuclear_norm_gram
 from flic.shapes import Named
 
@@ -34,9 +35,8 @@ class SequentialClient:
         dtype = private["head.weight"].dtype
         self.x, self.y = client.train.x.to(dtype), client.train.y
         self.slot = torch.tensor([self.classes.index(int(y)) for y in self.y])
-        layers = len(settings.embedding.hidden) + 1
-        linears = [_linear(private, f"embedding.{i}") for i in range(layers)]
-        self.phi = nn.Sequential(*[part for layer in linears for part in (layer, nn.ReLU())][:-1])
+        shape = client.schema.shape
+        self.phi = _perceptron(private) if shape is None else _convolutional(private, shape)
         self.hidden = _linear(server.shared, "hidden")
         self.head = _linear(private, "head")
         self.means = torch.stack([server.shared[mean_name(c)] for c in self.classes])
@@ -105,6 +105,31 @@ class SequentialClient:
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
+
+
+def _perceptron(private: Named) -> nn.Sequential:
+    """φ of vectors."""
+    layers = sum(name.startswith("embedding.") for name in private) // 2
+    linears = [_linear(private, f"embedding.{i}") for i in range(layers)]
+    return nn.Sequential(*[part for layer in linears for part in (layer, nn.ReLU())][:-1])
+
+
+def _convolutional(private: Named, shape: tuple[int, int]) -> nn.Sequential:
+    """φ of images that are large enough for convolutions without padding."""
+    assert min(shape) >= SIDE_WITHOUT_PADDING
+    layers: list[nn.Module] = [nn.Unflatten(1, (1, *shape))]
+    for name in ("embedding.conv1", "embedding.conv2"):
+        layers += [_convolution(private, name), nn.MaxPool2d(2), nn.Sigmoid()]
+    return nn.Sequential(*layers, nn.Flatten(), _linear(private, "embedding.latent"))
+
+
+def _convolution(parameters: Named, name: str) -> nn.Conv2d:
+    weight = parameters[f"{name}.weight"]
+    layer = nn.Conv2d(weight.shape[1], weight.shape[0], weight.shape[2], dtype=weight.dtype)
+    with torch.no_grad():
+        layer.weight.copy_(weight)
+        layer.bias.copy_(parameters[f"{name}.bias"])  # pyright: ignore[reportOptionalMemberAccess]
+    return layer
 
 
 def _linear(parameters: Named, name: str) -> nn.Linear:

@@ -1,13 +1,14 @@
 """How fast the engine is: stacked against one client after another, in one run and one thread.
 
 The workload has the toy problems' size: 100 clients with 5 to 50 features, 3 of 20 classes each,
-400 rows, the paper's networks, 100 anchor samples a class, FLIC-HL with all its terms. Times are
+400 rows, the paper's networks, 100 anchor samples a class, FLIC-HL with all its terms; and once
+more 4 clients with 100 images of 28×28 pixels. Times are
 CPU seconds of interleaved repetitions; the best of each variant counts, since a busy machine only
 ever adds time.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +26,7 @@ from flic.seeding import generator
 CLIENTS, CLASSES, ROWS, ACTIVE = 100, 20, 400, 10
 LOCAL_EPOCHS, SHARED_EPOCHS, PRETRAINING_EPOCHS = 4, 1, 2
 REPETITIONS = 4
+IMAGE_CLIENTS, IMAGE_ROWS, SIDE = 4, 100, 28
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,10 @@ class Benchmark:
     pretrain_ratio: float  # 100 clients at batch 10, against plain PyTorch
     rounds_ratio_to_stack_of_one: float
     pretrain_ratio_to_stack_of_one: float
+    images_ratio: float  # rounds of 4 clients with images at batch 100, against plain PyTorch
     rounds_client_steps_per_second: float
     pretrain_client_steps_per_second: float
+    images_client_steps_per_second: float
     kib_per_client: float  # parameters, gradients and optimiser state while a client trains
     peak_share: float  # of the machine's own float32 matrix product, in rounds
     peak_gflops: float
@@ -45,21 +49,25 @@ class Benchmark:
 def measure() -> Benchmark:
     """Run the benchmark; takes about half a minute."""
     torch.set_num_threads(1)
-    bench = _Bench()
+    bench, images = _Bench(_vectors()), _Bench(_images())
     active = bench.names[:: CLIENTS // ACTIVE]
     rounds = bench.race("update", active, stacked_width=ACTIVE)
     pretrain = bench.race("prepare", bench.names, stacked_width=CLIENTS)
+    pictures = images.race("update", images.names, stacked_width=IMAGE_CLIENTS)
     per_epoch = ROWS // 100
     steps = ACTIVE * per_epoch * (LOCAL_EPOCHS + SHARED_EPOCHS)
     pretrain_steps = CLIENTS * PRETRAINING_EPOCHS * ROWS // 10
+    image_steps = IMAGE_CLIENTS * (LOCAL_EPOCHS + SHARED_EPOCHS)
     peak = _peak_gflops()
     return Benchmark(
         rounds_ratio=rounds.plain / rounds.stacked,
         pretrain_ratio=pretrain.plain / pretrain.stacked,
         rounds_ratio_to_stack_of_one=rounds.alone / rounds.stacked,
         pretrain_ratio_to_stack_of_one=pretrain.alone / pretrain.stacked,
+        images_ratio=pictures.plain / pictures.stacked,
         rounds_client_steps_per_second=steps / rounds.stacked,
         pretrain_client_steps_per_second=pretrain_steps / pretrain.stacked,
+        images_client_steps_per_second=image_steps / pictures.stacked,
         kib_per_client=bench.kib_per_client(),
         peak_share=bench.gflop("update", active) / rounds.stacked / peak,
         peak_gflops=peak,
@@ -76,7 +84,7 @@ class _Race:
 
 
 class _Bench:
-    def __init__(self) -> None:
+    def __init__(self, data: FederatedData) -> None:
         settings = MethodSettings.model_validate(
             {
                 "training": {"local": f"{LOCAL_EPOCHS} epochs", "shared": "1 epoch"},
@@ -84,7 +92,7 @@ class _Bench:
             }
         )
         self.settings = settings
-        self.roster = Roster(_workload(), settings.embedding, dtype=torch.float32)
+        self.roster = Roster(data, settings.embedding, dtype=torch.float32)
         self.names = self.roster.names
         algorithm = build_algorithm("flic-hl", settings, self.roster.population, seed=0)
         self.initial = {
@@ -137,17 +145,24 @@ class _Bench:
         return 4 * total / len(self.names) / 1024  # parameters, gradients, two moments
 
 
-def _workload() -> FederatedData:
+def _vectors() -> FederatedData:
+    dims = [5 + round(45 * i / (CLIENTS - 1)) for i in range(CLIENTS)]
+    schemas = [FeatureSchema(f"own-{d}", tuple(f"x{j}" for j in range(d))) for d in dims]
+    return _federation(schemas, ROWS)
+
+
+def _images() -> FederatedData:
+    return _federation([FeatureSchema.of_images("images", SIDE, SIDE)] * IMAGE_CLIENTS, IMAGE_ROWS)
+
+
+def _federation(schemas: Sequence[FeatureSchema], num_rows: int) -> FederatedData:
     clients = []
-    for i in range(CLIENTS):
+    for i, schema in enumerate(schemas):
         rng = generator(0, "bench", i)
-        dim = 5 + round(45 * i / (CLIENTS - 1))
         classes = torch.randperm(CLASSES, generator=rng)[:3]
-        y = classes[torch.randint(3, (ROWS,), generator=rng)]
-        x = torch.randn(ROWS, dim, generator=rng) + 0.2 * y[:, None]
-        schema = FeatureSchema(f"own-{i}", tuple(f"x{j}" for j in range(dim)))
-        rows = Split(x, y)
-        clients.append(ClientData(f"client-{i:03d}", schema, rows, Split.empty(dim), rows))
+        y = classes[torch.randint(3, (num_rows,), generator=rng)]
+        rows = Split(torch.randn(num_rows, schema.dim, generator=rng) + 0.2 * y[:, None], y)
+        clients.append(ClientData(f"client-{i:03d}", schema, rows, Split.empty(schema.dim), rows))
     return FederatedData("bench", Classification(CLASSES), tuple(clients))
 
 

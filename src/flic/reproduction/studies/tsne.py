@@ -49,7 +49,9 @@ def _embed(epochs: int, seed: int, rows: int, desk: Desk) -> dict[str, Any]:
         latent = _latent(workshop, names, [states[name] for name in names], splits)
         distances[part] = _mean_distance(latent, splits, anchors)
         for i, (z, split) in enumerate(zip(latent, splits, strict=True)):
-            points += [(part, i, int(y), row) for row, y in zip(z[:rows], split.y, strict=False)]
+            # Rows come class by class: evenly spaced ones show every class.
+            shown = torch.linspace(0, len(z) - 1, min(rows, len(z))).long()
+            points += [(part, i, int(split.y[j]), z[j]) for j in shown]
     flat = torch.stack([row for *_, row in points] + list(anchors)).numpy()
     drawn = TSNE(random_state=seed, init="pca").fit_transform(flat).round(2).tolist()
     return {
