@@ -10,9 +10,11 @@ from flic.cli.run import Quiet
 from flic.cli.screen import LineDisplay, notice, table
 from flic.errors import ConfigError
 from flic.reproduction.desk import missing, open_folder, work_through
-from flic.reproduction.pages import require_figures, shown, write_pages
+from flic.reproduction.pages import require_figures, shown, update_page, write_pages
 from flic.reproduction.studies import STUDIES
 from flic.reproduction.study import Scope
+
+RESULTS = Path("runs") / "reproduce"
 
 
 def reproduce(
@@ -29,6 +31,10 @@ def reproduce(
     only: Annotated[
         str | None, typer.Option(help="Do the cells whose key contains this text; write all.")
     ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.md", help="Put all results so far into a page; do no work."),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Reproduce a table or figure of the paper, beside honest baselines.
@@ -37,11 +43,13 @@ def reproduce(
     processes may work on the same folder.
     """
     if list_:
-        table(
-            "Studies",
-            ["name", "what", "paper"],
-            [[s.name, s.title, s.paper] for s in STUDIES.values()],
-        )
+        width = max(map(len, STUDIES))
+        for study in STUDIES.values():
+            typer.echo(f"{study.name:{width}}  {study.title} ({study.paper})")
+        return
+    if page is not None:
+        put = update_page(page, out or RESULTS)
+        typer.echo(f"{page}: {', '.join(put) or 'no results found'}")
         return
     if name not in STUDIES:
         raise ConfigError(
@@ -50,7 +58,7 @@ def reproduce(
     require_figures()
     study = STUDIES[name]
     scope = Scope(quick, None if seeds is None else tuple(parse_seeds(seeds)))
-    folder = out or Path("runs") / "reproduce" / (f"{name}-quick" if quick else name)
+    folder = out or RESULTS / (f"{name}-quick" if quick else name)
     open_folder(study, scope, folder)
     with LineDisplay(quiet=quiet) as display:
         work_through(study, scope, folder, workers=workers, tell=display.tell, only=only or "")

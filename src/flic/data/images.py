@@ -4,6 +4,7 @@ First step of the flow.  Paper: "MNIST-USPS", table:performance.
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -87,11 +88,13 @@ def _at_most(split: Split, rows_per_class: int | None, *, rng: torch.Generator) 
     return split.take(torch.cat([draw_rows(rows, rows_per_class, rng=rng) for rows in by_class]))
 
 
+@cache  # unpacking takes as long as a small run
 def _mnist() -> _Source:
     arrays = load_arrays("mnist")
     return _Source("mnist", 28, *_splits(arrays, brightest=255))
 
 
+@cache
 def _usps() -> _Source:
     arrays = load_arrays("usps")
     return _Source("usps", 16, *_splits(arrays, brightest=int(arrays["scale"])))

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,16 +24,52 @@ def write_pages(study: Study, scope: Scope, folder: Path) -> Sequence[Table]:
     seconds = [sum(cell[unit] for cell in found.values()) for unit in ("seconds", "cpu_seconds")]
     left = missing(study, scope, folder)
     page = [
-        f"# {study.title}",
         f"Paper: {study.paper}. {len(found)} of {len(found) + len(left)} cells, "
         f"{seconds[0]:,.0f} s, {seconds[1]:,.0f} CPU s. {_versions(folder)}",
-        *[f"## {table.title}\n\n{markdown(table)}\n\n{table.note}".rstrip() for table in tables],
+        *[f"**{table.title}**\n\n{markdown(table)}\n\n{table.note}".rstrip() for table in tables],
         *[f"![{name}]({name}.png)" for name in pictures],
     ]
     if left:
         page.append(f"Not finished: {', '.join(left)}.")
     write_atomically(folder / "results.md", "\n\n".join(page).encode() + b"\n")
     return tables
+
+
+def update_page(page: Path, results: Path) -> list[str]:
+    """Put every study's results into a page, between the marks that carry its name.
+
+    `<!-- begin NAME -->` and `<!-- end NAME -->` enclose what is replaced; figures are copied into
+    a folder beside the page. Returns the names of the studies that were put in.
+    """
+    try:
+        text = page.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{page} cannot be read ({error}); expected a page with marks.") from None
+    marks = re.compile(r"(<!-- begin (\S+) -->\n).*?(<!-- end \2 -->)", re.DOTALL)
+    put: list[str] = []
+
+    def replaced(match: re.Match[str]) -> str:
+        folder = results / match[2]
+        if not (folder / "results.md").exists():
+            return match[0]
+        put.append(match[2])
+        body = (folder / "results.md").read_text(encoding="utf-8")
+        return (
+            match[1] + "\n" + _with_figures(body, folder, page.parent / "figures") + "\n" + match[3]
+        )
+
+    text = marks.sub(replaced, text)
+    write_atomically(page, text.encode())
+    return put
+
+
+def _with_figures(body: str, folder: Path, figures: Path) -> str:
+    """The body with its pictures copied to where the page finds them."""
+    figures.mkdir(exist_ok=True)
+    for name in re.findall(r"!\[.*?\]\((.*?\.png)\)", body):
+        write_atomically(figures / name, (folder / name).read_bytes())
+        body = body.replace(f"({name})", f"(figures/{name})")
+    return body
 
 
 def _draw(study: Study, results: dict[str, object], scope: Scope, folder: Path) -> list[str]:

@@ -1,0 +1,155 @@
+"""`flic reproduce` as a user types it: every study, interrupted, shared and refused."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from flic.reproduction.desk import work_through
+from flic.reproduction.studies import STUDIES
+from flic.reproduction.study import Scope
+
+ROOT = Path(__file__).parents[2]
+FLIC = Path(sys.executable).with_name("flic")
+
+NEEDS = {
+    "table-digits": "mnist/mnist.npz",
+    "table-modalities": "mm_fashion/fashion5000_meta.parquet",
+    "views": "mfeat/mfeat.npz",
+    "eeg": "bci/bci_users40_5c_common.npz",
+}
+
+
+def flic(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [str(FLIC), "reproduce", *map(str, arguments)]
+    own = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    return subprocess.run(
+        command, cwd=ROOT, env=own, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+@pytest.fixture
+def converted(need_data, tmp_path) -> Path:
+    """A cache folder that holds the converted EEG file."""
+    source = need_data(NEEDS["eeg"])
+    script = ROOT / "scripts" / "convert_eeg.py"
+    own = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    subprocess.run(
+        [sys.executable, script, source], env=own, check=True, capture_output=True, timeout=120
+    )
+    return tmp_path / "cache"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STUDIES)
+def test_quick_version_of_every_study(name, need_data, request, tmp_path):
+    environment = {}
+    if name in NEEDS:
+        need_data(NEEDS[name])
+    if name == "eeg":
+        environment["XDG_CACHE_HOME"] = str(request.getfixturevalue("converted"))
+    out = tmp_path / "out"
+    done = flic(name, "--quick", "--out", out, **environment)
+    assert done.returncode == 0, done.stderr
+    page = (out / "results.md").read_text()
+    assert "Not finished" not in page
+    assert "torch 2." in page
+    tables = sorted(path.stem for path in out.glob("*.csv"))
+    pictures = sorted(path.stem for path in out.glob("*.png"))
+    assert tables
+    assert pictures
+    assert all(f"]({picture}.png)" in page for picture in pictures)
+    assert all(len((out / f"{table}.csv").read_text().splitlines()) > 1 for table in tables)
+    # Nothing but results stays: what an unfinished cell needed is gone.
+    assert not [path for path in (out / "work").rglob("*") if path.suffix in (".json", ".parquet")]
+
+
+def results(folder: Path) -> dict[str, object]:
+    """Every cell's result, without the seconds it took."""
+    found = {}
+    for path in sorted((folder / "cells").rglob("*.json")):
+        cell = json.loads(path.read_bytes())["result"]
+        for timing in ("seconds", "cpu_seconds"):
+            cell.pop(timing, None)
+        found[str(path.relative_to(folder))] = cell
+    return found
+
+
+@pytest.mark.slow
+def test_a_killed_reproduction_goes_on_where_it_stopped(tmp_path):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    assert flic("participation", "--quick", "--out", whole).returncode == 0
+    command = [str(FLIC), "reproduce", "participation", "--quick", "--out", str(cut)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 120
+    while len(list((cut / "cells").rglob("*.json"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    kept = {path: path.stat().st_mtime_ns for path in (cut / "cells").rglob("*.json")}
+    assert kept
+    done = flic("participation", "--quick", "--out", cut)
+    assert done.returncode == 0, done.stderr
+    assert results(cut) == results(whole)
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+
+
+@pytest.mark.slow
+def test_several_processes_share_the_cells(tmp_path):
+    alone, shared = tmp_path / "alone", tmp_path / "shared"
+    scope = Scope(quick=True)
+    study = STUDIES["participation"]
+    work_through(study, scope, alone, workers=1, tell=lambda line: None)
+    work_through(study, scope, shared, workers=2, tell=lambda line: None)
+    assert results(alone) == results(shared)
+
+
+def test_a_folder_of_another_study_is_refused(tmp_path):
+    (tmp_path / "study.json").write_text('{"study": "toy", "quick": false}')
+    done = flic("tsne", "--quick", "--out", tmp_path)
+    assert done.returncode == 1
+    assert "holds the full study 'toy'; expected the quick study 'tsne'" in done.stderr
+
+
+def test_an_unknown_study_is_refused_with_the_names_of_all():
+    done = flic("table-letters")
+    assert done.returncode == 2
+    assert all(name in done.stderr for name in ("table-letters", *STUDIES))
+
+
+def test_all_studies_are_listed():
+    done = flic("--list")
+    assert done.returncode == 0
+    assert all(name in done.stdout for name in STUDIES)
+
+
+def test_only_some_cells_are_done_and_the_page_says_what_is_left(tmp_path):
+    done = flic("participation", "--quick", "--only", "0.1/local", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "3 cells are still to be done" in done.stderr
+    assert (
+        "Not finished: noisy-features/0.1/flic-class/seed0" in (tmp_path / "results.md").read_text()
+    )
+
+
+def test_results_are_put_between_the_marks_of_a_page(tmp_path):
+    study = tmp_path / "results" / "toy"
+    study.mkdir(parents=True)
+    (study / "results.md").write_text("new figures\n\n![toy](toy.png)\n")
+    (study / "toy.png").write_bytes(b"picture")
+    page = tmp_path / "docs" / "page.md"
+    page.parent.mkdir()
+    page.write_text("before\n<!-- begin toy -->\nold\n<!-- end toy -->\nafter\n")
+    done = flic("--page", page, "--out", tmp_path / "results")
+    assert done.returncode == 0, done.stderr
+    text = page.read_text()
+    assert "old" not in text
+    assert "new figures\n\n![toy](figures/toy.png)" in text
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert (page.parent / "figures" / "toy.png").read_bytes() == b"picture"
