@@ -13,6 +13,7 @@ import fcntl
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -81,13 +82,13 @@ def _work(study: Study, scope: Scope, folder: Path, only: str, tell: Tell) -> No
     for number, cell in enumerate(cells, start=1):
         if _result_file(folder, cell).exists():
             continue
-        with _alone_at(folder / "work" / cell.key) as alone:
+        with _alone_at(folder / "work" / _path(cell)) as alone:
             if alone and not _result_file(folder, cell).exists():
                 _do(cell, folder, lambda line, n=number: tell(f"[{n}/{len(cells)}] {line}"))
 
 
 def _do(cell: Cell, folder: Path, tell: Tell) -> None:
-    place = folder / "work" / cell.key
+    place = folder / "work" / _path(cell)
     started = time.perf_counter(), time.process_time()
     tell(cell.key)
     result = cell.work(Desk(place, lambda line: tell(f"{cell.key}: {line}")))
@@ -128,7 +129,12 @@ def missing(study: Study, scope: Scope, folder: Path) -> Sequence[str]:
 
 
 def _result_file(folder: Path, cell: Cell) -> Path:
-    return folder / "cells" / f"{cell.key}.json"
+    return folder / "cells" / f"{_path(cell)}.json"
+
+
+def _path(cell: Cell) -> str:
+    """A cell's key as a path that every file system takes."""
+    return re.sub(r"[^\w./@-]+", "-", cell.key)
 
 
 def _write_json(path: Path, value: object) -> None:
