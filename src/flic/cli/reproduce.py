@@ -7,7 +7,7 @@ import typer
 
 from flic.cli.compare import parse_seeds
 from flic.cli.run import Quiet
-from flic.cli.screen import LineDisplay, notice, table
+from flic.cli.screen import latest_line, notice, table
 from flic.errors import ConfigError
 from flic.reproduction.desk import missing, open_folder, work_through
 from flic.reproduction.pages import require_figures, shown, update_page, write_pages
@@ -60,8 +60,8 @@ def reproduce(
     scope = Scope(quick, None if seeds is None else tuple(parse_seeds(seeds)))
     folder = out or RESULTS / (f"{name}-quick" if quick else name)
     open_folder(study, scope, folder)
-    with LineDisplay(quiet=quiet) as display:
-        work_through(study, scope, folder, workers=workers, tell=display.tell, only=only or "")
+    with latest_line(quiet=quiet) as tell:
+        work_through(study, scope, folder, workers=workers, tell=tell, only=only or "")
     for found in write_pages(study, scope, folder):
         rows = [[shown(value) for value in row] for row in found.rows]
         table(found.title, list(found.columns), rows)

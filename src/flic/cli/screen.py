@@ -1,7 +1,8 @@
 """What a person sees: progress bars on a terminal, plain lines elsewhere, tables, complaints."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -84,35 +85,24 @@ class StepDisplay:
             typer.echo(f"{self._title}: step {done} of {total} ({record['stage']}) {facts}")
 
 
-class LineDisplay:
-    """The latest line of many: in one place on a terminal, one every few seconds elsewhere."""
+@contextmanager
+def latest_line(*, quiet: bool) -> Generator[Callable[[str], None]]:
+    """Teller of lines: the latest in one place on a terminal, one every few seconds elsewhere."""
+    if quiet:
+        yield lambda line: None
+    elif console.is_terminal:
+        with console.status("") as status:
+            yield status.update
+    else:
+        said = float("-inf")
 
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet
-        self._status = console.status("") if not quiet and console.is_terminal else None
-        self._said = float("-inf")
+        def tell(line: str) -> None:
+            nonlocal said
+            if time.monotonic() - said > 5:
+                said = time.monotonic()
+                typer.echo(line)
 
-    def __enter__(self) -> Self:
-        if self._status is not None:
-            self._status.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._status is not None:
-            self._status.stop()
-
-    def tell(self, line: str) -> None:
-        """Show a line."""
-        if self._status is not None:
-            self._status.update(line)
-        elif not self._quiet and time.monotonic() - self._said > 5:
-            self._said = time.monotonic()
-            typer.echo(line)
+        yield tell
 
 
 def _facts(record: Mapping[str, Any]) -> str:

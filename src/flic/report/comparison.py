@@ -38,6 +38,7 @@ class Row:
     gain_interval: float | None  # half width of its 95 % interval over seeds × clients
     gaining: int
     losing: int
+    tied: int
     seconds: float
     bytes_sent: float
 
@@ -71,6 +72,7 @@ def _row(method: str, cells: Sequence[Cell], base: Mapping[int, Scores], referen
         gain_interval=_half_width(gains) if len(gains) > 1 else None,
         gaining=sum(gain > TIE for gain in gains),
         losing=sum(gain < -TIE for gain in gains),
+        tied=sum(abs(gain) <= TIE for gain in gains),
         seconds=fmean(cell.seconds for cell in cells),
         bytes_sent=fmean(cell.bytes_sent for cell in cells),
     )

@@ -187,7 +187,7 @@ def _key(federation: Federation, arm: Arm, seed: int) -> str:
 
 
 def _line(federation: Federation, last: Row, tuned: Row, cpu: float) -> list[Value]:
-    compared = tuned.gaining + tuned.losing
+    compared = tuned.gaining + tuned.losing + tuned.tied
     return [
         federation.name,
         last.method,

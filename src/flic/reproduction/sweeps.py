@@ -1,11 +1,11 @@
 """Studies that draw accuracy against one setting, a panel per data set and a curve per arm."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flic.reproduction.arms import Arm
+from flic.reproduction.arms import Arm, Changes
 from flic.reproduction.federations import Federation, FederationStudy, percent
 from flic.reproduction.study import Results, Scope, Table, Value
 
@@ -105,6 +105,25 @@ class SweepStudy(FederationStudy):
         axes.set_ylabel("accuracy %")
         if self.is_logarithmic:
             axes.set_xscale("log")
+
+
+# The data sets of the appendix's sweeps, and their experiments.
+SETS = {
+    "noisy-features": "toy-noisy-features",
+    "linear-mapping": "toy-linear-mapping",
+    "modalities": "modalities-100x3",
+}
+
+
+def along(
+    values: Sequence[float], changes: Callable[[float], Changes], *, seeds: int
+) -> tuple[Federation, ...]:
+    """A federation for each of the three sets and each value of the setting."""
+    return tuple(
+        Federation(f"{panel}/{value}", experiment, seeds, changes(value))
+        for panel, experiment in SETS.items()
+        for value in values
+    )
 
 
 def means(cell: Mapping[str, Any]) -> dict[str, float]:

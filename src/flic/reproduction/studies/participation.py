@@ -3,15 +3,9 @@
 from typing import ClassVar
 
 from flic.reproduction.arms import LOCAL, Arm, Changes
-from flic.reproduction.federations import Federation
-from flic.reproduction.sweeps import SweepStudy
+from flic.reproduction.sweeps import SweepStudy, along
 
 _RATES = (0.1, 0.2, 0.4, 0.8)
-_DATA = {
-    "noisy-features": "toy-noisy-features",
-    "linear-mapping": "toy-linear-mapping",
-    "modalities": "modalities-100x3",
-}
 
 
 class Participation(SweepStudy):
@@ -23,15 +17,10 @@ class Participation(SweepStudy):
     setting = "participation"
     measures = ("last", "best")
     arms = (Arm("flic-class", "flic-class"), LOCAL)
-    federations = tuple(
-        Federation(
-            f"{panel}/{rate}",
-            experiment,
-            3,
-            {"training": {"participation": rate}, "evaluation": {"every": 5}},
-        )
-        for panel, experiment in _DATA.items()
-        for rate in _RATES
+    federations = along(
+        _RATES,
+        lambda rate: {"training": {"participation": rate}, "evaluation": {"every": 5}},
+        seeds=3,
     )
     quick: ClassVar[Changes] = {
         "data": {"num_clients": 20, "train_rows_per_class": 50, "test_rows_per_class": 50},

@@ -3,15 +3,9 @@
 from typing import ClassVar
 
 from flic.reproduction.arms import Arm, Changes
-from flic.reproduction.federations import Federation
-from flic.reproduction.sweeps import SweepStudy
+from flic.reproduction.sweeps import SweepStudy, along
 
 _EPOCHS = (1, 5, 10, 20, 50, 100, 200)
-_DATA = {
-    "noisy-features": "toy-noisy-features",
-    "linear-mapping": "toy-linear-mapping",
-    "modalities": "modalities-100x3",
-}
 
 
 class Pretraining(SweepStudy):
@@ -27,15 +21,10 @@ class Pretraining(SweepStudy):
         Arm("updated", "flic-class"),
         Arm("frozen", "flic-class", {"embedding": {"frozen": True}}),
     )
-    federations = tuple(
-        Federation(
-            f"{panel}/{epochs}",
-            experiment,
-            5,
-            {"pretraining": {"epochs": epochs}, "evaluation": {"every": 10}},
-        )
-        for panel, experiment in _DATA.items()
-        for epochs in _EPOCHS
+    federations = along(
+        _EPOCHS,
+        lambda epochs: {"pretraining": {"epochs": epochs}, "evaluation": {"every": 10}},
+        seeds=5,
     )
     quick: ClassVar[Changes] = {
         "data": {"num_clients": 20, "train_rows_per_class": 50, "test_rows_per_class": 50},
