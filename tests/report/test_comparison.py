@@ -70,3 +70,22 @@ def test_methods_keep_their_order_and_need_no_reference():
     assert [row.gain for row in rows] == [None, None]
     assert rows[0].spread is None
     assert rows[0].chosen is None
+
+
+def test_clients_that_repeat_count_once():
+    cells = [
+        cell("local", 0, {"a": 0.5, "b": 0.9}),
+        cell("flic-hl", 0, {"a": 0.9, "b": 0.8}),
+        cell("local", 1, {"a": 0.5, "b": 0.9}),
+        cell("flic-hl", 1, {"a": 0.7, "b": 0.8}),
+    ]
+    row = compare(cells, reference="local", clients_repeat=True)[1]
+    assert row.gain == pytest.approx(0.1)
+    assert row.gain_interval == pytest.approx(1.96 * stdev([0.3, -0.1]) / 2**0.5)
+    assert (row.gaining, row.losing, row.tied) == (1, 1, 0)
+
+
+def test_the_worst_decile_is_a_tenth_of_the_clients():
+    scores = {f"client-{i}": i / 100 for i in range(25)}
+    [row] = compare([cell("local", 0, scores)], reference="local")
+    assert row.worst_decile == pytest.approx(0.005)

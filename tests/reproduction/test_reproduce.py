@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from flic.reproduction.desk import work_through
+from flic.reproduction.pages import QUICK
 from flic.reproduction.studies import STUDIES
 from flic.reproduction.study import Scope
 
@@ -109,6 +110,64 @@ def test_several_processes_share_the_cells(tmp_path):
     assert results(alone) == results(shared)
 
 
+@pytest.mark.slow
+def test_no_process_outlives_a_killed_reproduction(tmp_path):
+    command = [str(FLIC), "reproduce", "toy", "--workers", "2", "--out", str(tmp_path)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 120
+    # Two locks that are held: parent and helper are each at a cell of their own.
+    while len(list((tmp_path / "work").rglob("config.json"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    children = _children(process.pid)
+    assert children
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    deadline = time.monotonic() + 60
+    while any(map(_runs, children)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [pid for pid in children if _runs(pid)]
+
+
+def _children(parent: int) -> list[int]:
+    listed = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(parent)], capture_output=True, text=True, check=False
+    )
+    return [int(pid) for pid in listed.stdout.split()]
+
+
+def _runs(pid: int) -> bool:
+    state = Path(f"/proc/{pid}/stat")
+    try:
+        return state.read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_result_of_other_settings_is_refused(tmp_path):
+    quick = ("participation", "--quick", "--only", "0.1/local", "--out", tmp_path)
+    assert flic(*quick).returncode == 0
+    [path] = (tmp_path / "cells").rglob("*.json")
+    kept = json.loads(path.read_bytes())
+    kept["settings"][0]["training"]["rounds"] = 7
+    path.write_text(json.dumps(kept))
+    done = flic(*quick)
+    assert done.returncode == 1
+    assert "holds a result of other settings than cell 'noisy-features/0.1/local" in done.stderr
+
+
+def test_a_damaged_study_file_is_said(tmp_path):
+    (tmp_path / "study.json").write_text("{")
+    done = flic("tsne", "--quick", "--out", tmp_path)
+    assert done.returncode == 1
+    assert "study.json is damaged" in done.stderr
+
+
+def test_a_text_that_no_cell_has_is_refused(tmp_path):
+    done = flic("tsne", "--quick", "--only", "letters", "--out", tmp_path)
+    assert done.returncode == 2
+    assert "--only: no cell of tsne has 'letters' in its key" in done.stderr
+
+
 def test_a_folder_of_another_study_is_refused(tmp_path):
     (tmp_path / "study.json").write_text('{"study": "toy", "quick": false}')
     done = flic("tsne", "--quick", "--out", tmp_path)
@@ -135,6 +194,18 @@ def test_only_some_cells_are_done_and_the_page_says_what_is_left(tmp_path):
     assert (
         "Not finished: noisy-features/0.1/flic-class/seed0" in (tmp_path / "results.md").read_text()
     )
+
+
+def test_a_quick_study_gets_into_no_page(tmp_path):
+    study = tmp_path / "results" / "toy"
+    study.mkdir(parents=True)
+    page = tmp_path / "page.md"
+    page.write_text("<!-- begin toy -->\nold\n<!-- end toy -->\n")
+    (study / "results.md").write_text(QUICK + "\n")
+    done = flic("--page", page, "--out", tmp_path / "results")
+    assert done.returncode == 2
+    assert "holds a quick study" in done.stderr
+    assert "old" in page.read_text()
 
 
 def test_results_are_put_between_the_marks_of_a_page(tmp_path):

@@ -115,7 +115,8 @@ class NetworkMethod(Algorithm):
 
     @property
     def realigns(self) -> bool:
-        return self._warms_up and self.settings.alignment.realign_epochs > 0
+        again = self.settings.alignment.realign_epochs > 0 and not self.settings.embedding.frozen
+        return self._warms_up and again
 
     @property
     def _warms_up(self) -> bool:

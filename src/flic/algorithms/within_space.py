@@ -12,12 +12,14 @@ import torch
 from torch import Tensor
 
 from flic.algorithms.network import NetworkMethod
-from flic.algorithms.protocol import Entry, ServerState
+from flic.algorithms.protocol import Entry, Population, ServerState
+from flic.algorithms.settings import MethodSettings
 from flic.algorithms.workplace import Workplace
 from flic.data.client_data import ClientData
 from flic.embedding.build import build_embedding
 from flic.embedding.mlp import FIRST_LAYER
 from flic.embedding.network import Embedding
+from flic.errors import ConfigError
 from flic.personal.rule import under
 from flic.seeding import generator
 from flic.shapes import Named
@@ -28,6 +30,16 @@ class WithinSpace(NetworkMethod):
 
     name = "within-space"
     rule_name = "fedrep"
+
+    def __init__(
+        self, settings: MethodSettings, population: Population, *, seed: int, dtype: torch.dtype
+    ) -> None:
+        if settings.embedding.frozen:
+            raise ConfigError(
+                "within-space: got embedding.frozen = true; expected false, since sharing φ is all "
+                "it does. Leave the method out, or the setting."
+            )
+        super().__init__(settings, population, seed=seed, dtype=dtype)
 
     def init_server(self) -> ServerState:
         shared = {}

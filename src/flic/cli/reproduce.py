@@ -26,7 +26,10 @@ def reproduce(
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes that share the cells.")] = 1,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of the study's results.")
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder of the study's results; with --page, of all studies'."
+        ),
     ] = None,
     only: Annotated[
         str | None, typer.Option(help="Do the cells whose key contains this text; write all.")
@@ -59,10 +62,18 @@ def reproduce(
     study = STUDIES[name]
     scope = Scope(quick, None if seeds is None else tuple(parse_seeds(seeds)))
     folder = out or RESULTS / (f"{name}-quick" if quick else name)
+    if only is not None and not any(only in cell.key for cell in study.cells(scope)):
+        raise ConfigError(
+            f"--only: no cell of {name} has {only!r} in its key; expected part of one such as "
+            f"{study.cells(scope)[0].key!r}."
+        )
     open_folder(study, scope, folder)
-    with latest_line(quiet=quiet) as tell:
-        work_through(study, scope, folder, workers=workers, tell=tell, only=only or "")
-    for found in write_pages(study, scope, folder):
+    try:
+        with latest_line(quiet=quiet) as tell:
+            work_through(study, scope, folder, workers=workers, tell=tell, only=only or "")
+    finally:  # also what an interruption leaves is worth a page
+        tables = write_pages(study, scope, folder)
+    for found in tables:
         rows = [[shown(value) for value in row] for row in found.rows]
         table(found.title, list(found.columns), rows)
     left = missing(study, scope, folder)

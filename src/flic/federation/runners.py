@@ -80,12 +80,12 @@ _workshop: Workshop | None = None
 
 def _equip(workshop: Workshop) -> None:
     global _workshop
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    threading.Thread(target=leave_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     _workshop = workshop
 
 
-def _leave_with_parent() -> None:
+def leave_with_parent() -> None:
     """End this worker when the run that started it is gone, also after `kill -9`."""
     parent = multiprocessing.parent_process()
     assert parent is not None

@@ -47,19 +47,26 @@ class Row:
         return dict(vars(self))
 
 
-def compare(cells: Sequence[Cell], *, reference: str) -> list[Row]:
-    """A row per method, in order of appearance."""
+def compare(cells: Sequence[Cell], *, reference: str, clients_repeat: bool = False) -> list[Row]:
+    """A row per method, in order of appearance.
+
+    With `clients_repeat` a client is the same, rows and all, in every seed: its gains over seeds
+    are averaged first, since they do not count as independent ones.
+    """
     by_method: dict[str, list[Cell]] = {}
     for cell in cells:
         by_method.setdefault(cell.method, []).append(cell)
     base = {cell.seed: cell.outcome.last for cell in by_method.get(reference, [])}
-    return [_row(method, own, base, reference) for method, own in by_method.items()]
+    gains = {
+        method: _gains(own, base, clients_repeat) if method != reference else []
+        for method, own in by_method.items()
+    }
+    return [_row(method, own, gains[method]) for method, own in by_method.items()]
 
 
-def _row(method: str, cells: Sequence[Cell], base: Mapping[int, Scores], reference: str) -> Row:
+def _row(method: str, cells: Sequence[Cell], gains: Sequence[float]) -> Row:
     means = [cell.outcome.last.mean for cell in cells]
     chosen = [cell.outcome.chosen.mean for cell in cells if cell.outcome.chosen is not None]
-    gains = [] if method == reference else _gains(cells, base)
     return Row(
         method=method,
         seeds=len(cells),
@@ -78,14 +85,16 @@ def _row(method: str, cells: Sequence[Cell], base: Mapping[int, Scores], referen
     )
 
 
-def _gains(cells: Sequence[Cell], base: Mapping[int, Scores]) -> list[float]:
+def _gains(cells: Sequence[Cell], base: Mapping[int, Scores], clients_repeat: bool) -> list[float]:
     """Difference to the reference of every client in every seed both have run."""
-    return [
-        score - base[cell.seed].clients[name]
-        for cell in cells
-        if cell.seed in base
-        for name, score in cell.outcome.last.clients.items()
-    ]
+    gains: dict[str, list[float]] = {}
+    for cell in cells:
+        if cell.seed in base:
+            for name, score in cell.outcome.last.clients.items():
+                gains.setdefault(name, []).append(score - base[cell.seed].clients[name])
+    if clients_repeat:
+        return [fmean(own) for own in gains.values()]
+    return [gain for own in gains.values() for gain in own]
 
 
 def _half_width(gains: Sequence[float]) -> float:

@@ -76,7 +76,10 @@ class Finished:
 
 def create(folder: Path, config: RunConfig) -> None:
     """A folder for a new run; one that holds anything is refused, as is a run that cannot start."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    # What an interrupted write left behind is nobody's file.
+    if folder.exists() and (
+        not folder.is_dir() or any(not path.match(".*.tmp") for path in folder.iterdir())
+    ):
         what = "a run" if (folder / "config.json").exists() else "other files"
         raise RunFolderError(
             f"output folder {folder} already holds {what}; expected a new or empty folder. "

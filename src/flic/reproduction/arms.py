@@ -1,7 +1,7 @@
 """What stands in the tables: methods with their settings, the same for every federation.
 
-An arm is a method and the changes that make it what its name says. All networks of a table have
-the same budget, unless an arm's name says otherwise, and all arms the same search.
+An arm is a method and the changes that make it what its name says. It has the same budget as the
+arm that its gain is measured against, unless its name says otherwise, and all have the same search.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,6 +22,7 @@ class Arm:
     name: str
     method: str
     changes: Changes = field(default_factory=dict)
+    reference: str = "local"  # arm that its gain is measured against
 
     @property
     def search(self) -> Sequence[Changes]:
@@ -61,18 +62,37 @@ HONEST = [
     Arm("permuted-anchors", "permuted-anchors", _NO_HIDDEN),
 ]
 
-PRESETS = [
-    Arm(f"{method}@{preset}", method, {"preset": preset})
-    for preset in ("authors", "recommended")
-    for method in ("flic-class", "flic-hl")
-]
+
+def _at_preset(preset: str) -> list[Arm]:
+    """FLIC, its control and Local at another preset, whose Local is the reference of all three.
+
+    `authors` aligns all clients again after every round and `recommended` has dropout: against a
+    Local without, a gain could be that alone.
+    """
+    changes: Changes = {"preset": preset}
+    reference = f"local@{preset}"
+    return [
+        Arm(reference, "local", changes, reference),
+        Arm(f"flic-class@{preset}", "flic-class", changes, reference),
+        Arm(f"flic-hl@{preset}", "flic-hl", changes, reference),
+        Arm(f"permuted-anchors@{preset}", "permuted-anchors", {**changes, **_NO_HIDDEN}, reference),
+    ]
+
+
+PRESETS = [*_at_preset("authors"), *_at_preset("recommended")]
 
 _SHARED_HEAD: Changes = {"preset": "recommended", "training": {"personalisation": "fedavg-ft"}}
 
-# The one setting where a shuffled anchor is worth less than a shared one.
+# `recommended` with one head for all, tuned at home: prediction is by the nearest anchor, and the
+# head shapes φ alone.
 SHARED_HEAD = [
-    Arm("flic-class@shared-head", "flic-class", _SHARED_HEAD),
-    Arm("permuted-anchors@shared-head", "permuted-anchors", merge(_SHARED_HEAD, _NO_HIDDEN)),
+    Arm("flic-class@shared-head", "flic-class", _SHARED_HEAD, "local@recommended"),
+    Arm(
+        "permuted-anchors@shared-head",
+        "permuted-anchors",
+        merge(_SHARED_HEAD, _NO_HIDDEN),
+        "local@recommended",
+    ),
 ]
 
 ALL = [*PAPER, *HONEST, *PRESETS, *SHARED_HEAD]
@@ -87,8 +107,8 @@ def configure(experiment: str, arm: Arm, seed: int, *changes: Changes) -> RunCon
 
 
 def experiments_folder() -> Path:
-    """The project's folder of experiments: below the current one, or beside the source."""
-    for root in (Path.cwd(), Path(__file__).parents[3]):
+    """The project's folder of experiments: beside the source, or below the current folder."""
+    for root in (Path(__file__).parents[3], Path.cwd()):
         if (root / "experiments").is_dir():
             return root / "experiments"
     raise ConfigError(

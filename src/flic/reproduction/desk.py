@@ -15,16 +15,19 @@ import multiprocessing
 import os
 import re
 import shutil
+import signal
+import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from flic.errors import RunFolderError
+from flic.errors import FlicError, RunFolderError
 from flic.federation.checkpoint import write_atomically
+from flic.federation.runners import leave_with_parent
 from flic.report.run_folder import environment
 from flic.reproduction.studies import STUDIES
 from flic.reproduction.study import Cell, Desk, Scope, Study
@@ -37,20 +40,33 @@ def open_folder(study: Study, scope: Scope, folder: Path) -> None:
     wanted = {"study": study.name, "quick": scope.quick}
     path = folder / "study.json"
     if path.exists():
-        found = json.loads(path.read_bytes())
+        found = _read_json(path)
         if found != wanted:
             raise RunFolderError(
                 f"{folder} holds {_describe(found)}; expected {_describe(wanted)} or an empty "
                 "folder. Choose another with --out."
             )
         return
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise RunFolderError(f"--out: {folder} is a file; expected a folder. Name one.") from None
     _write_json(folder / "environment.json", {**environment(), "cores": os.cpu_count()})
     _write_json(path, wanted)
 
 
 def _describe(found: dict[str, Any]) -> str:
-    return f"the {'quick' if found['quick'] else 'full'} study {found['study']!r}"
+    return f"the {'quick' if found.get('quick') else 'full'} study {found.get('study')!r}"
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        raise RunFolderError(
+            f"{path} is damaged ({error}); expected what flic reproduce wrote. Delete it to have "
+            "its part done again."
+        ) from None
 
 
 def work_through(
@@ -72,7 +88,11 @@ def work_through(
 
 
 def _help(name: str, scope: Scope, folder: Path, only: str) -> None:
-    _work(STUDIES[name], scope, folder, only, lambda line: None)
+    threading.Thread(target=leave_with_parent, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends, and this process with it
+    # What goes wrong here the parent meets again when it comes to the cell, and says it.
+    with suppress(FlicError):
+        _work(STUDIES[name], scope, folder, only, lambda line: None)
 
 
 def _work(study: Study, scope: Scope, folder: Path, only: str, tell: Tell) -> None:
@@ -80,10 +100,10 @@ def _work(study: Study, scope: Scope, folder: Path, only: str, tell: Tell) -> No
     torch.set_num_threads(1)
     cells = [cell for cell in study.cells(scope) if only in cell.key]
     for number, cell in enumerate(cells, start=1):
-        if _result_file(folder, cell).exists():
+        if _kept(folder, cell) is not None:
             continue
         with _alone_at(folder / "work" / _path(cell)) as alone:
-            if alone and not _result_file(folder, cell).exists():
+            if alone and _kept(folder, cell) is None:
                 _do(cell, folder, lambda line, n=number: tell(f"[{n}/{len(cells)}] {line}"))
 
 
@@ -96,6 +116,7 @@ def _do(cell: Cell, folder: Path, tell: Tell) -> None:
     path = _result_file(folder, cell)
     path.parent.mkdir(parents=True, exist_ok=True)
     found = {"result": result, "seconds": seconds[0], "cpu_seconds": seconds[1]}
+    found["settings"] = cell.settings
     write_atomically(path, json.dumps(found, allow_nan=False).encode())
     shutil.rmtree(place, ignore_errors=True)
 
@@ -115,17 +136,27 @@ def _alone_at(place: Path) -> Generator[bool]:
 
 def finished(study: Study, scope: Scope, folder: Path) -> dict[str, dict[str, Any]]:
     """What the finished cells of a study left, by key."""
-    found = {}
-    for cell in study.cells(scope):
-        path = _result_file(folder, cell)
-        if path.exists():
-            found[cell.key] = json.loads(path.read_bytes())
-    return found
+    found = {cell.key: _kept(folder, cell) for cell in study.cells(scope)}
+    return {key: kept for key, kept in found.items() if kept is not None}
 
 
 def missing(study: Study, scope: Scope, folder: Path) -> Sequence[str]:
     """Keys of the cells still to be done."""
     return [c.key for c in study.cells(scope) if not _result_file(folder, c).exists()]
+
+
+def _kept(folder: Path, cell: Cell) -> dict[str, Any] | None:
+    """What a cell left when it was done, or None; of other settings it is refused."""
+    path = _result_file(folder, cell)
+    if not path.exists():
+        return None
+    found = _read_json(path)
+    if found["settings"] != json.loads(json.dumps(cell.settings)):
+        raise RunFolderError(
+            f"{path} holds a result of other settings than cell {cell.key!r} has now; expected the "
+            "same. Delete the file to have it done again, or choose another folder with --out."
+        )
+    return found
 
 
 def _result_file(folder: Path, cell: Cell) -> Path:

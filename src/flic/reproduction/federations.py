@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from flic.config import merge
 from flic.report.comparison import Cell as Ran
 from flic.report.comparison import Row, compare
-from flic.reproduction.arms import LOCAL, Arm, Changes, configure
+from flic.reproduction.arms import Arm, Changes, configure
 from flic.reproduction.runs import outcome_of, run_cell, searched_cell
 from flic.reproduction.study import Cell, Results, Scope, Study, Table, Value
 
@@ -40,6 +40,8 @@ class FederationStudy(Study):
     quick_arms: ClassVar[Sequence[str]] = ("local", "lda", "flic-class", "flic-hl")
     quick: ClassVar[Changes]  # changes that make a run a matter of seconds
     searches: ClassVar[bool] = False  # whether settings are searched, besides the round
+    reported: ClassVar[str] = "paper %"  # what the figures of `Federation.paper` are
+    clients_repeat: ClassVar[bool] = False  # whether seeds have the same clients with the same rows
 
     def cells(self, scope: Scope) -> Sequence[Cell]:
         """Cells seed by seed, so that an early end leaves whole seeds."""
@@ -89,7 +91,18 @@ class FederationStudy(Study):
             for arm in self.arms_of(scope)
             for seed, cell in self.results_of(results, federation, arm, scope).items()
         ]
-        return {row.method: row for row in compare(ran, reference=LOCAL.name)}
+        by_reference = {
+            reference: {
+                row.method: row
+                for row in compare(ran, reference=reference, clients_repeat=self.clients_repeat)
+            }
+            for reference in {arm.reference for arm in self.arms_of(scope)}
+        }
+        return {
+            arm.name: by_reference[arm.reference][arm.name]
+            for arm in self.arms_of(scope)
+            if arm.name in by_reference[arm.reference]
+        }
 
     def tables(self, results: Results, scope: Scope) -> Sequence[Table]:
         rows = [
@@ -97,7 +110,11 @@ class FederationStudy(Study):
             for federation in self.federations_of(scope)
             for line in self._lines(results, federation, scope)
         ]
-        return [Table(self.name, self.title, _COLUMNS, rows, self._note(results, scope))]
+        return [Table(self.name, self.title, self._columns, rows, self._note(results, scope))]
+
+    @property
+    def _columns(self) -> list[str]:
+        return ["federation", "arm", self.reported, *_FIGURES]
 
     def _lines(
         self, results: Results, federation: Federation, scope: Scope
@@ -123,13 +140,17 @@ class FederationStudy(Study):
             for federation in self.federations_of(scope)
         }
         known = [f"{name} {100 * fmean(c):.1f}" for name, c in ceilings.items() if c]
-        search = (
-            "Tuned: learning rate (or penalty) and round" if self.searches else "Tuned: the round"
+        searched = self.searches and not scope.quick
+        over = (
+            "clients, whose gains are averaged over seeds"
+            if self.clients_repeat
+            else "seeds × clients"
         )
         note = (
-            f"{search} by the mean of the clients' validation scores, per seed. Gain: tuned, over "
-            "`local` tuned, paired; ± is its 95 % interval over seeds × clients. Worst decile: "
-            "mean of the worst tenth of the clients. CPU s: of one run."
+            f"Tuned: {'learning rate (or penalty) and ' if searched else 'the '}round by the mean "
+            "of the clients' validation scores, per seed. Gain: tuned, over `local` tuned, of @ "
+            f"arms over `local` at that preset, paired; ± is its 95 % interval over {over}. Worst "
+            "decile: mean of the worst tenth of the clients. CPU s: of one run."
         )
         return note + (f" Bayes accuracy: {', '.join(known)}." if known else "")
 
@@ -146,7 +167,7 @@ class FederationStudy(Study):
         if not shown:
             return {}
         figure = Figure(figsize=(1 + 3.2 * len(shown), 4.2), layout="constrained")
-        order = [arm.name for arm in self.arms_of(scope) if arm.name != LOCAL.name]
+        order = [arm.name for arm in self.arms_of(scope) if arm.name != arm.reference]
         panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
         for axes, (federation, rows) in zip(panels, shown, strict=True):
             known = [rows[name] for name in order if name in rows and rows[name].gain is not None]
@@ -159,16 +180,13 @@ class FederationStudy(Study):
             )
             axes.axvline(0, color="0.7", linewidth=0.8)
             axes.set_title(federation.name)
-            axes.set_xlabel("points over local, tuned")
+            axes.set_xlabel("points over its local, tuned")
         panels[0].set_yticks(range(len(order)), labels=order)
         panels[0].invert_yaxis()
         return {self.name: figure}
 
 
-_COLUMNS = (
-    "federation",
-    "arm",
-    "paper %",
+_FIGURES = (
     "seeds",
     "last round %",
     "spread",
@@ -206,5 +224,5 @@ def _line(federation: Federation, last: Row, tuned: Row, cpu: float) -> list[Val
 
 
 def percent(share: float | None) -> float | None:
-    """A share in points, to one digit."""
-    return None if share is None else round(100 * share, 1)
+    """A share in points."""
+    return None if share is None else round(100 * share, 2)

@@ -4,13 +4,19 @@ import csv
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from flic.errors import ConfigError
 from flic.federation.checkpoint import write_atomically
 from flic.reproduction.desk import finished, missing
 from flic.reproduction.study import Scope, Study, Table, Value
+
+QUICK = "Quick version: it shows that the study runs, not what it finds."
+
+_UNITS = ("seconds", "cpu_seconds")
 
 
 def write_pages(study: Study, scope: Scope, folder: Path) -> Sequence[Table]:
@@ -21,9 +27,10 @@ def write_pages(study: Study, scope: Scope, folder: Path) -> Sequence[Table]:
     for table in tables:
         write_atomically(folder / f"{table.name}.csv", _csv(table).encode())
     pictures = _draw(study, results, scope, folder)
-    seconds = [sum(cell[unit] for cell in found.values()) for unit in ("seconds", "cpu_seconds")]
+    seconds = [sum(map(partial(_seconds, unit), found.values())) for unit in _UNITS]
     left = missing(study, scope, folder)
     page = [
+        *([QUICK] if scope.quick else []),
         f"Paper: {study.paper}. {len(found)} of {len(found) + len(left)} cells, "
         f"{seconds[0]:,.0f} s, {seconds[1]:,.0f} CPU s. {_versions(folder)}",
         *[f"**{table.title}**\n\n{markdown(table)}\n\n{table.note}".rstrip() for table in tables],
@@ -33,6 +40,12 @@ def write_pages(study: Study, scope: Scope, folder: Path) -> Sequence[Table]:
         page.append(f"Not finished: {', '.join(left)}.")
     write_atomically(folder / "results.md", "\n\n".join(page).encode() + b"\n")
     return tables
+
+
+def _seconds(unit: str, cell: Mapping[str, Any]) -> float:
+    """Seconds of a cell: those of its runs, over all attempts, where it counts them itself."""
+    result = cell["result"]
+    return result[unit] if isinstance(result, dict) and unit in result else cell[unit]
 
 
 def update_page(page: Path, results: Path) -> list[str]:
@@ -54,6 +67,10 @@ def update_page(page: Path, results: Path) -> list[str]:
             return match[0]
         put.append(match[2])
         body = (folder / "results.md").read_text(encoding="utf-8")
+        if body.startswith(QUICK):
+            raise ConfigError(
+                f"{folder} holds a quick study; a page takes full ones. Leave it out."
+            )
         return (
             match[1] + "\n" + _with_figures(body, folder, page.parent / "figures") + "\n" + match[3]
         )

@@ -19,7 +19,7 @@ from flic.reproduction.study import Cell, Desk
 
 def run_cell(key: str, config: RunConfig) -> Cell:
     """Cell of a single run."""
-    return Cell(key, partial(_run, [({}, config)]))
+    return _cell(key, [({}, config)])
 
 
 def searched_cell(key: str, experiment: str, arm: Arm, seed: int, *changes: Changes) -> Cell:
@@ -29,7 +29,12 @@ def searched_cell(key: str, experiment: str, arm: Arm, seed: int, *changes: Chan
         config = configure(experiment, arm, seed, own, *changes)
         if all(config != known for _, known in tried):
             tried.append((own, config))
-    return Cell(key, partial(_run, tried))
+    return _cell(key, tried)
+
+
+def _cell(key: str, tried: Sequence[tuple[Changes, RunConfig]]) -> Cell:
+    settings = [config.model_dump(mode="json") for _, config in tried]
+    return Cell(key, partial(_run, tried), settings)
 
 
 def _run(tried: Sequence[tuple[Changes, RunConfig]], desk: Desk) -> dict[str, Any]:

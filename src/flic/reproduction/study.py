@@ -42,10 +42,14 @@ class Desk:
 
 @dataclass(frozen=True)
 class Cell:
-    """One unit of work. `key` names its result, with `/` between its parts."""
+    """One unit of work. `key` names its result, with `/` between its parts.
+
+    A kept result is taken for the cell's own only while `settings`, a JSON value, are the same.
+    """
 
     key: str
     work: Callable[[Desk], Any]
+    settings: Any = None
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ class Eeg(FederationStudy):
     paper = "not in the paper; the authors' program"
     arms = ALL
     searches = True
+    reported = "authors' program %"
+    clients_repeat = True  # the file has one split into training and test trials
     # Of the authors' program, one seed, at its own settings.
     federations = (
         Federation(

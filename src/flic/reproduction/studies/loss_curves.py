@@ -4,7 +4,7 @@ Paper: fig:losscurve. 100 rounds of 100 local epochs; from round 21 on, the seco
 epochs trains the shared part, where the situation has one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from statistics import fmean
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from flic.algorithms.flic import FlicHL
 from flic.algorithms.protocol import Generators, ServerState, Stack, Visit
+from flic.algorithms.settings import TrainingConfig
 from flic.config import RunConfig, merge, resolve
 from flic.data.batches import BatchPlan
 from flic.data.source import load
@@ -66,6 +67,7 @@ class _Traced(FlicHL):
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self.visits: dict[str, list[list[dict[str, float]]]] = {}
+        self.rounds: dict[str, list[int]] = {}
         self._clients: Sequence[str] = ()
 
     def client_update(
@@ -74,6 +76,7 @@ class _Traced(FlicHL):
         self._clients = data.names
         for name in data.names:
             self.visits.setdefault(name, []).append([])
+            self.rounds.setdefault(name, []).append(server.round)
         visit = super().client_update(server, stack, data, rngs=rngs)
         self._clients = ()
         return visit
@@ -92,7 +95,7 @@ class _Traced(FlicHL):
 
 
 def _trace(config: RunConfig, desk: Desk) -> dict[str, Any]:
-    """Losses per visit and epoch of the clients that are visited most."""
+    """Losses per visit and epoch of the clients that are visited most, and the visits' rounds."""
     data = load(config.data, seed=config.seed)
     roster = Roster(data, config.embedding, dtype=torch.float32)
     algorithm = _Traced(config, roster.population, seed=config.seed, dtype=torch.float32)
@@ -104,10 +107,13 @@ def _trace(config: RunConfig, desk: Desk) -> dict[str, Any]:
             desk.tell(f"round {record['round']}")
     often = sorted(algorithm.visits, key=lambda name: (-len(algorithm.visits[name]), name))
     return {
-        name: [
-            _epochs(visit, -(-len(roster[name].train) // training.batch_size))
-            for visit in algorithm.visits[name]
-        ]
+        name: {
+            "rounds": algorithm.rounds[name],
+            "epochs": [
+                _epochs(visit, -(-len(roster[name].train) // training.batch_size))
+                for visit in algorithm.visits[name]
+            ],
+        }
         for name in often[:_SHOWN]
     }
 
@@ -130,9 +136,10 @@ class LossCurves(Study):
 
     def cells(self, scope: Scope) -> Sequence[Cell]:
         return [
-            Cell(_key(situation, seed), partial(_trace, _config(changes, seed, scope)))
+            Cell(_key(situation, seed), partial(_trace, config), config.model_dump(mode="json"))
             for seed in scope.seeds_or(1)
             for situation, changes in _SITUATIONS.items()
+            for config in [_config(changes, seed, scope)]
         ]
 
     def tables(self, results: Results, scope: Scope) -> Sequence[Table]:
@@ -141,11 +148,10 @@ class LossCurves(Study):
         rows: list[Sequence[Value]] = []
         for situation in _SITUATIONS:
             for seed in scope.seeds_or(1):
-                if _key(situation, seed) in results:
-                    clients = results[_key(situation, seed)]
-                    figures = [_figures(visits) for visits in clients.values()]
-                    means = [fmean(column) for column in zip(*figures, strict=True)]
-                    rows.append([situation, *[round(value, 4) for value in means]])
+                clients = results.get(_key(situation, seed))
+                if clients is not None:
+                    training = _config(_SITUATIONS[situation], seed, scope).training
+                    rows.append([situation, *_means(clients.values(), training)])
         note = (
             "Data loss, except the whole loss, which has the weighted Wasserstein and calibration "
             "terms too; means over three clients. Jump: change of the loss from the last epoch of "
@@ -164,9 +170,11 @@ class LossCurves(Study):
         for axes, situation in zip(panels, _SITUATIONS, strict=True):
             # The paper's curves have the Wasserstein term where φ is trained.
             column = 1 if situation == "everything" else 0
-            for name, visits in results.get(_key(situation, seed), {}).items():
+            for name, client in results.get(_key(situation, seed), {}).items():
                 axes.plot(
-                    [epoch[column] for visit in visits for epoch in visit], label=name, lw=0.8
+                    [epoch[column] for visit in client["epochs"] for epoch in visit],
+                    label=name,
+                    lw=0.8,
                 )
             axes.set_title(situation)
             axes.set_xlabel("local epochs")
@@ -181,15 +189,30 @@ def _config(changes: Mapping[str, Any], seed: int, scope: Scope) -> RunConfig:
     return resolve(merge(raw, {"seed": seed, "method": "flic-hl"}), source="the loss curves")
 
 
-def _figures(visits: Sequence[Sequence[Sequence[float]]]) -> list[float]:
+def _means(clients: Iterable[Mapping[str, Any]], training: TrainingConfig) -> list[Value]:
+    """The table's figures, means over clients; None where a situation has no such thing."""
+    figures = [_figures(client, training) for client in clients]
+    return [
+        None if None in column else round(fmean(v for v in column if v is not None), 4)
+        for column in zip(*figures, strict=True)
+    ]
+
+
+def _figures(client: Mapping[str, Any], training: TrainingConfig) -> list[float | None]:
     """First, last and whole loss, jumps between visits, and drops within them."""
-    middle = len(visits[0]) // 2
-    data = [[epoch[0] for epoch in visit] for visit in visits]
+    data = [[epoch[0] for epoch in visit] for visit in client["epochs"]]
     jumps = [abs(b[0] - a[-1]) for a, b in pairwise(data)]
-    falls = [[a - b for a, b in pairwise(v)] for v in data[len(data) // 3 :]]
-    at_middle = fmean(fall[middle - 1] for fall in falls)
-    elsewhere = fmean(f for fall in falls for i, f in enumerate(fall) if i != middle - 1)
-    return [data[0][0], data[-1][-1], visits[-1][-1][1], fmean(jumps), at_middle, elsewhere]
+    losses = [data[0][0], data[-1][-1], client["epochs"][-1][-1][1], fmean(jumps)]
+    if not training.shared.epochs:
+        return [*losses, None, None]
+    falls = [
+        [a - b for a, b in pairwise(visit)]
+        for visit, round in zip(data, client["rounds"], strict=True)
+        if round > training.shared_from_round
+    ]
+    border = (training.local.epochs or 0) - training.shared.epochs - 1
+    elsewhere = [fall for visit in falls for i, fall in enumerate(visit) if i != border]
+    return [*losses, fmean(visit[border] for visit in falls), fmean(elsewhere)]
 
 
 def _key(situation: str, seed: int) -> str:

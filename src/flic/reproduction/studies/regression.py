@@ -123,7 +123,7 @@ class RegressionStudy(Study):
 
     def _table(self, results: Results, problem: str, scope: Scope) -> Table:
         columns = ["preset", "method", "seeds", "mean R²", "spread", "worst client", "chosen round"]
-        columns += [f"gain over {_REFERENCE}", "±", "gaining", "losing", "seconds"]
+        columns += [f"gain over {_REFERENCE}, last round", "±", "gaining", "losing", "seconds"]
         lines = [
             [preset, *_line(row)]
             for preset in _PRESETS

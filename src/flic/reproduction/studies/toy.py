@@ -2,12 +2,12 @@
 
 from typing import ClassVar
 
-from flic.reproduction.arms import HONEST, LOCAL, PAPER, SHARED_HEAD, Changes
+from flic.reproduction.arms import HONEST, LOCAL, PAPER, PRESETS, SHARED_HEAD, Changes
 from flic.reproduction.federations import Federation
 from flic.reproduction.sweeps import SweepStudy
 
 _CLIENTS = (50, 100, 200)
-_STRONG = ("lda", "permuted-anchors")
+_STRONG = ("lda", "permuted-anchors", "local@recommended")
 
 
 class Toy(SweepStudy):
@@ -17,7 +17,12 @@ class Toy(SweepStudy):
     title = "Toy problems: accuracy against the number of clients"
     paper = "fig:toyperf"
     setting = "clients"
-    arms = (*PAPER, LOCAL, *[arm for arm in HONEST if arm.name in _STRONG], *SHARED_HEAD)
+    arms = (
+        *PAPER,
+        LOCAL,
+        *[arm for arm in (*HONEST, *PRESETS) if arm.name in _STRONG],
+        *SHARED_HEAD,
+    )
     federations = tuple(
         Federation(
             f"{problem}/{number}",
