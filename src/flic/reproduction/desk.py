@@ -151,7 +151,7 @@ def _kept(folder: Path, cell: Cell) -> dict[str, Any] | None:
     if not path.exists():
         return None
     found = _read_json(path)
-    if found["settings"] != json.loads(json.dumps(cell.settings)):
+    if found.get("settings") != json.loads(json.dumps(cell.settings)):
         raise RunFolderError(
             f"{path} holds a result of other settings than cell {cell.key!r} has now; expected the "
             "same. Delete the file to have it done again, or choose another folder with --out."

@@ -193,7 +193,7 @@ def _means(clients: Iterable[Mapping[str, Any]], training: TrainingConfig) -> li
     """The table's figures, means over clients; None where a situation has no such thing."""
     figures = [_figures(client, training) for client in clients]
     return [
-        None if None in column else round(fmean(v for v in column if v is not None), 4)
+        None if None in column else float(f"{fmean(v for v in column if v is not None):.3g}")
         for column in zip(*figures, strict=True)
     ]
 

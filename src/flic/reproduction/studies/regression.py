@@ -110,7 +110,11 @@ class RegressionStudy(Study):
 
     def cells(self, scope: Scope) -> Sequence[Cell]:
         return [
-            Cell(_key(problem, preset, method, seed), partial(_run, config, method, seed))
+            Cell(
+                _key(problem, preset, method, seed),
+                partial(_run, config, method, seed),
+                config.model_dump(mode="json"),
+            )
             for problem, methods in _ON.items()
             for preset in _PRESETS
             for config in [study_config(problem, preset, quick=scope.quick)]
