@@ -16,6 +16,8 @@ from flic.reproduction.study import Scope, Study, Table, Value
 
 QUICK = "Quick version: it shows that the study runs, not what it finds."
 
+LISTED = 3  # unfinished cells that are named
+
 _UNITS = ("seconds", "cpu_seconds")
 
 
@@ -37,7 +39,8 @@ def write_pages(study: Study, scope: Scope, folder: Path) -> Sequence[Table]:
         *[f"![{name}]({name}.png)" for name in pictures],
     ]
     if left:
-        page.append(f"Not finished: {', '.join(left)}.")
+        more = f" and {len(left) - LISTED} more" if len(left) > LISTED else ""
+        page.append(f"Not finished: {', '.join(left[:LISTED])}{more}.")
     write_atomically(folder / "results.md", "\n\n".join(page).encode() + b"\n")
     return tables
 
