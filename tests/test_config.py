@@ -156,7 +156,8 @@ def test_every_problem_is_listed_with_key_value_and_expectation():
     )
     assert "  training.participation: got 2; input should be less than or equal to 1" in lines
     assert (
-        "  embedding.laten_dim: unknown key; expected one of latent_dim, hidden, dropout" in lines
+        "  embedding.laten_dim: unknown key; expected one of latent_dim, hidden, dropout, frozen"
+        in lines
     )
     assert any(
         line.startswith('  seed: got "many"; input should be a valid integer') for line in lines

@@ -4,13 +4,13 @@ from itertools import pairwise
 
 import pytest
 import torch
-from flic.reproduction.linear_regression import unrotated
 
 from flic.algorithms import linear_regression as linreg
 from flic.algorithms.linear_regression import EmbeddedRows, principal_angle_distance
 from flic.algorithms.protocol import Entry, Update
 from flic.data.linear_oracle import LinearOracleConfig, make_linear_oracle
 from flic.errors import FederationError, IncompatibleUpdate
+from flic.reproduction.studies.linear_regression import unrotated
 from flic.seeding import generator
 
 F64 = torch.float64

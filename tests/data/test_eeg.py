@@ -88,7 +88,7 @@ def test_forty_people_have_two_classes_each_and_share_one_space(need_data, empty
     script.convert(need_data("bci/bci_users40_5c_common.npz"), empty_cache)
     data = make_eeg(EegConfig(), seed=0)
     refuse_unusable(data)
-    assert (len(data.clients), data.num_classes) == (40, 3)
+    assert (len(data.clients), data.task.num_classes) == (40, 3)
     assert {client.schema.space for client in data.clients} == {"eeg"}
     assert {client.schema.dim for client in data.clients} == {6}
     assert {client.classes for client in data.clients} == {(0, 1), (1, 2)}

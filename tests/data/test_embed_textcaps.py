@@ -120,7 +120,7 @@ def test_the_folder_becomes_clients(made):
     data = make_modalities(config, seed=0)
     refuse_unusable(data)
     assert [client.schema.space for client in data.clients] == ["image", "text"] * 2
-    assert data.num_classes == 4
+    assert data.task.num_classes == 4
 
 
 def test_a_missing_picture_is_named(script, annotations, pictures, tmp_path):

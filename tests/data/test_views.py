@@ -47,7 +47,7 @@ def test_clients_take_the_views_in_turn(data):
     assert data.clients[3].name == "pixels-03"
     dims = [client.schema.dim for client in data.clients[:8]]
     assert dims == [76, 216, 64, 240, 47, 6, 64, 16]
-    assert data.num_classes == 10
+    assert data.task.num_classes == 10
 
 
 def test_no_two_spaces_have_a_feature_in_common(data):
