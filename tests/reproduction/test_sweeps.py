@@ -1,0 +1,37 @@
+"""What a sweep's table says of a run: the last, the chosen and the best round are three things."""
+
+from flic.reproduction.studies.participation import STUDY
+from flic.reproduction.study import Scope
+from flic.reproduction.sweeps import SETS, means
+
+RUN = {
+    "last": {"clients": {"a": 0.5, "b": 0.7}},
+    "chosen": {"clients": {"a": 0.6, "b": 0.8}},
+    "test": [0.4, 0.9, 0.6],
+    "cpu_seconds": 3.0,
+}
+
+
+def test_each_round_is_read_from_its_own_scores():
+    assert {k: round(v, 6) for k, v in means(RUN).items()} == {
+        "last": 0.6,
+        "chosen": 0.7,
+        "best": 0.9,
+    }
+
+
+def test_without_validation_rows_the_last_round_is_the_chosen_one():
+    assert means({**RUN, "chosen": None})["chosen"] == means(RUN)["last"]
+
+
+def test_a_row_of_the_table_stands_for_one_set_value_and_arm():
+    scope = Scope(seeds=(0, 1))
+    results = {f"linear-mapping/0.4/local/seed{seed}": RUN for seed in (0, 1)}
+    [table] = STUDY.tables(results, scope)
+    [row] = table.rows
+    assert list(row) == ["linear-mapping", 0.4, "local", 2, 60.0, 0.0, 70.0, 90.0, 3.0]
+
+
+def test_the_sweep_covers_every_set_and_value():
+    points = {(STUDY.point(f).panel, STUDY.point(f).x) for f in STUDY.federations}
+    assert points == {(panel, x) for panel in SETS for x in (0.1, 0.2, 0.4, 0.8)}

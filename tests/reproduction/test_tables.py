@@ -1,0 +1,61 @@
+"""The paper's figures stand beside the arms and federations they belong to."""
+
+import pytest
+
+from flic.reproduction.arms import configure
+from flic.reproduction.studies import STUDIES
+from flic.reproduction.study import Scope
+
+# table:performance, as printed: Local, FedHeNN, FLIC-Class, FLIC-HL.
+PRINTED = {
+    "table-digits": {
+        "100x3": (97.49, 97.45, 97.83, 97.70),
+        "100x5": (96.16, 96.15, 96.46, 96.31),
+        "200x3": (93.33, 93.40, 94.50, 94.51),
+        "200x5": (86.50, 87.22, 90.66, 90.63),
+    },
+    "table-modalities": {
+        "100x2": (84.19, 83.99, 89.14, 89.68),
+        "100x3": (76.04, 75.39, 81.27, 81.50),
+        "200x2": (83.78, 83.89, 87.73, 87.74),
+        "200x3": (74.95, 74.77, 79.08, 78.49),
+    },
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_the_papers_figures_are_the_printed_ones(name):
+    arms = ("local-rounds", "fedhenn", "flic-class", "flic-hl")
+    found = {f.name: tuple(f.paper[arm] for arm in arms) for f in STUDIES[name].federations}
+    assert found == PRINTED[name]
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_every_row_has_the_size_of_its_name(name):
+    for federation in STUDIES[name].federations:
+        config = configure(federation.experiment, STUDIES[name].arms[0], 0)
+        data = config.data
+        assert f"{data.num_clients}x{data.classes_per_client}" == federation.name
+        assert (config.training.rounds, config.training.participation) == (50, 0.1)
+        assert (config.training.local.epochs, config.pretraining.epochs) == (10, 100)
+
+
+def test_gains_are_over_the_reference_of_each_arm():
+    study = STUDIES["table-digits"]
+    scores = {"local": 0.5, "flic-class": 0.6, "local@authors": 0.8, "flic-class@authors": 0.7}
+    results = {f"200x5/{arm}/seed0": _run(score) for arm, score in scores.items()}
+    [table] = study.tables(results, Scope(seeds=(0,)))
+    gains = {row[1]: row[list(table.columns).index("gain over local")] for row in table.rows}
+    assert gains == {
+        "local": None,
+        "flic-class": 10.0,
+        "local@authors": None,
+        "flic-class@authors": -10.0,
+    }
+
+
+def _run(score):
+    scores = {"round": 1, "clients": {"a": score, "b": score}, "weights": {"a": 1, "b": 1}}
+    searched = {"chosen": scores}
+    timings = {"seconds": 1.0, "cpu_seconds": 1.0, "bytes_sent": 0, "ceiling": None}
+    return {"last": scores, "chosen": scores, "searched": searched, **timings}
