@@ -106,12 +106,14 @@ class NetworkMethod(Algorithm):
         self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
     ) -> Visit:
         """Equal budget: what FLIC spends on pre-training φ goes into plain training here."""
-        epochs = self.settings.pretraining.epochs
-        return self._warm_up(Workplace(server, stack, data, rngs), epochs)
+        epochs, parts = self.settings.pretraining.epochs, max(1, self.preparations)
+        done = server.round + parts - 1
+        share = epochs * (done + 1) // parts - epochs * done // parts
+        return self._warm_up(Workplace(server, stack, data, rngs), share)
 
     @property
-    def prepares(self) -> bool:
-        return self._warms_up and self.settings.pretraining.epochs > 0
+    def preparations(self) -> int:
+        return int(self._warms_up and self.settings.pretraining.epochs > 0)
 
     @property
     def realigns(self) -> bool:

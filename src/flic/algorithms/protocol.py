@@ -139,7 +139,10 @@ class Algorithm(ABC):
     def prepare(
         self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
     ) -> Visit:
-        """Work of every client before round 0 (pre-training of φ_i)."""
+        """Work of every client before round 1 (pre-training of φ_i).
+
+        The last preparation has round number 0, those before it negative ones.
+        """
 
     @abstractmethod
     def client_update(
@@ -148,9 +151,9 @@ class Algorithm(ABC):
         """Work of an active client in a round."""
 
     @property
-    def prepares(self) -> bool:
-        """Whether clients do `prepare` before round 0."""
-        return False
+    def preparations(self) -> int:
+        """How often all clients `prepare` before round 1; the server averages after each."""
+        return 0
 
     @property
     def realigns(self) -> bool:

@@ -57,7 +57,9 @@ class Simulation:
         rounds = self.schedule.rounds
         updates: list[tuple[Stage, int]] = [("update", t) for t in range(1, rounds + 1)]
         last: Stage = "adapt" if self.schedule.final_round else "evaluate"
-        return [("prepare", 0), *updates, (last, rounds + 1)]
+        first = 1 - max(1, self.workshop.algorithm.preparations)
+        before: list[tuple[Stage, int]] = [("prepare", t) for t in range(first, 1)]
+        return [*before, *updates, (last, rounds + 1)]
 
     def _step(self, stage: Stage, round: int) -> Record:
         started = time.perf_counter(), time.process_time()
@@ -66,7 +68,7 @@ class Simulation:
         record: Record = {"stage": stage, "round": round}
         if stage == "update":
             record["active"] = self._draw(round)
-        if stage in ("update", "adapt") or (stage == "prepare" and algorithm.prepares):
+        if stage in ("update", "adapt") or (stage == "prepare" and algorithm.preparations):
             server, work = self._work(stage, server, record.get("active", everyone))
             record |= work
         if stage in ("update", "adapt") and algorithm.realigns:
@@ -108,7 +110,7 @@ class Simulation:
 
     def _is_measured(self, stage: Stage, round: int) -> bool:
         every = self.schedule.evaluate_every
-        return stage in ("adapt", "evaluate") or (every > 0 and round % every == 0)
+        return stage in ("adapt", "evaluate") or (every > 0 and round >= 0 and round % every == 0)
 
     def _answers(self, stage: Stage, server: ServerState, names: Sequence[str]) -> Iterator[Answer]:
         # Every worker gets a share; no result depends on how clients are stacked.

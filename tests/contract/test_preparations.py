@@ -1,0 +1,30 @@
+"""The warm-up before round 1: once for most, cut into averages where bodies are shared."""
+
+import pytest
+
+
+def prepared(run, method, epochs):
+    records = run(method, rounds=1, pretraining={"epochs": epochs}).records
+    return [record["round"] for record in records if record["stage"] == "prepare"]
+
+
+@pytest.mark.parametrize("method", ["flic-class", "local", "fedhenn"])
+def test_most_methods_prepare_once(run, method):
+    assert prepared(run, method, epochs=3) == [0]
+
+
+def test_within_space_averages_bodies_during_the_warm_up(run):
+    assert prepared(run, "within-space", epochs=23) == list(range(-9, 1))
+    assert prepared(run, "within-space", epochs=3) == [-2, -1, 0]
+
+
+@pytest.mark.parametrize("epochs", [10, 23, 7])
+def test_the_parts_of_a_warm_up_have_its_epochs(workshop, monkeypatch, epochs):
+    algorithm = workshop("within-space", pretraining={"epochs": epochs}).algorithm
+    asked = []
+    monkeypatch.setattr(algorithm, "_warm_up", lambda place, epochs: asked.append(epochs))
+    for round in range(1 - algorithm.preparations, 1):
+        server = algorithm.init_server()
+        algorithm.prepare(type(server)(round, server.shared), None, None, rngs=())
+    assert sum(asked) == epochs
+    assert max(asked) - min(asked) <= 1
