@@ -7,7 +7,7 @@ from telling import NETWORKS
 from flic.errors import ConfigError
 
 FROZEN = {"embedding": {"latent_dim": 8, "hidden": [16], "frozen": True}}
-PRIVATE_EMBEDDINGS = [name for name in NETWORKS if name != "within-space"]
+PRIVATE_EMBEDDINGS = [name for name in NETWORKS if name not in ("within-space", "fedavg")]
 
 
 @pytest.mark.parametrize("method", PRIVATE_EMBEDDINGS)

@@ -96,5 +96,11 @@ def test_what_each_personalisation_rule_shares(run, method, rule):
     theta = {name for name in shared if not name.startswith("anchor.")}
     hidden = {"hidden.weight", "hidden.bias"} if method == "flic-hl" else set()
     head = {"head.weight", "head.bias"}
-    expected = {"alone": set(), "fedrep": hidden, "fedavg-ft": hidden | head, "l2gd": hidden | head}
+    expected = {
+        "alone": set(),
+        "fedrep": hidden,
+        "fedavg-ft": hidden | head,
+        "l2gd": hidden | head,
+        "offsets": hidden | {"head.weight"},
+    }
     assert theta == expected[rule]

@@ -3,6 +3,7 @@
 import torch
 
 from flic.algorithms.estimators import Boosting, Lda, Logistic, Ridge
+from flic.algorithms.fedavg import FedAvg
 from flic.algorithms.fedhenn import FedHeNN
 from flic.algorithms.flic import FlicClass, FlicHL
 from flic.algorithms.hetfedrep import HetFedRep
@@ -28,6 +29,7 @@ METHODS = {
         HetFedRep,
         FedHeNN,
         WithinSpace,
+        FedAvg,
         Lda,
         Logistic,
         Ridge,

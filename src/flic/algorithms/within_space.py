@@ -38,7 +38,7 @@ class WithinSpace(NetworkMethod):
     ) -> None:
         if settings.embedding.frozen:
             raise ConfigError(
-                "within-space: got embedding.frozen = true; expected false, since sharing φ is all "
+                f"{self.name}: got embedding.frozen = true; expected false, since sharing φ is all "
                 "it does. Leave the method out, or the setting."
             )
         super().__init__(settings, population, seed=seed, dtype=dtype)

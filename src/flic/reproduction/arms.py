@@ -59,6 +59,7 @@ HONEST = [
     Arm("boosting", "boosting"),
     Arm("hetfedrep", "hetfedrep"),
     Arm("within-space", "within-space"),
+    Arm("fedavg", "fedavg", _NO_HIDDEN),
     Arm("permuted-anchors", "permuted-anchors", _NO_HIDDEN),
 ]
 
