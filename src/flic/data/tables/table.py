@@ -1,0 +1,61 @@
+"""One client's table as it was read: typed columns and labels, nothing encoded yet.
+
+Part 1 of the flow, for tables. A column has a kind, and its values have the one form of that kind:
+
+  number    float64, NaN where missing
+  boolean   float64 of 0 and 1, NaN where missing
+  category  text, None where missing
+  text      free text, None where missing
+  date      datetime64[ns], NaT where missing
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import pandas as pd
+
+from flic.data.task import Task
+
+Kind = Literal["number", "boolean", "category", "text", "date"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A feature column of one client."""
+
+    name: str
+    kind: Kind
+
+
+@dataclass(frozen=True, eq=False)
+class SiloTable:
+    """Everything one client brings; none of it leaves the client."""
+
+    name: str
+    columns: tuple[Column, ...]
+    frame: pd.DataFrame  # the feature columns, in order, each in the form of its kind
+    y: np.ndarray  # labels as positions in the federation's labels (int64), or responses (float64)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, rows: np.ndarray) -> "SiloTable":
+        """The same client with some of its rows."""
+        frame = self.frame.iloc[rows].reset_index(drop=True)
+        return SiloTable(self.name, self.columns, frame, self.y[rows])
+
+
+@dataclass(frozen=True)
+class TableFederation:
+    """The tables of all clients and the question they share."""
+
+    task: Task
+    labels: tuple[str, ...]  # names of the classes; empty for a regression
+    tables: tuple[SiloTable, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the clients, in order."""
+        return tuple(table.name for table in self.tables)
