@@ -1,0 +1,285 @@
+"""From a client's columns to numbers: fitted on its training rows, kept by the client.
+
+Part 1 of the flow, for tables. Every part is a small frozen model of plain values, so what was
+fitted is saved as JSON that a person can read, and loading runs no code. Features are
+named after their column and mean the same at every client that has the column, except those
+that depend on one client's rows as a whole: they carry the client's name, and are never shared.
+
+skrub's TableVectorizer does the same job; it is not taken because its fitted state needs a
+pickle or megabytes of skops per client, and because its parts cannot name features across clients.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Protocol, cast
+
+import numpy as np
+import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import HashingVectorizer
+
+from flic.data.tables.table import SiloTable
+
+# Categories with more levels are read as text: one-hot columns would hold a row or two each.
+FEW_LEVELS = 20
+# Standardised values beyond this many deviations are cut off: a wrong comma must not rule.
+CLIP = 5.0
+TEXT_WIDTH = 256
+TEXT_COMPONENTS = 8
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Part(Protocol):
+    """Encoding of one or several columns."""
+
+    @property
+    def features(self) -> list[str]:
+        """Names of the encoded features."""
+        ...
+
+    def transform(self, frame: pd.DataFrame) -> np.ndarray:
+        """Encoded rows, a column per feature."""
+        ...
+
+
+class Scale(_Part):
+    """Standardisation of already numeric features."""
+
+    mean: list[float]
+    deviation: list[float]
+
+    @classmethod
+    def of(cls, x: np.ndarray) -> "Scale":
+        """Scale of training rows; a constant feature is only centred."""
+        deviation = x.std(0)
+        return cls(
+            mean=x.mean(0).tolist(), deviation=np.where(deviation > 0, deviation, 1).tolist()
+        )
+
+    def apply(self, x: np.ndarray) -> np.ndarray:
+        """Standardised rows."""
+        return ((x - np.array(self.mean)) / np.array(self.deviation)).clip(-CLIP, CLIP)
+
+
+class Numbers(_Part):
+    """Numbers and booleans: median where missing, standardised, with indicators of missingness."""
+
+    kind: Literal["numbers"] = "numbers"
+    columns: list[str]
+    medians: list[float]
+    with_indicator: list[str]  # columns in which training rows had gaps, but not only gaps
+    scale: Scale
+
+    @classmethod
+    def fit(cls, frame: pd.DataFrame, columns: Sequence[str]) -> "Numbers":
+        """Fit to training rows."""
+        x = frame[list(columns)].to_numpy(float)
+        gaps = np.isnan(x).mean(0)
+        medians = [float(np.nanmedian(c)) if g < 1 else 0.0 for c, g in zip(x.T, gaps, strict=True)]
+        indicated = [c for c, gap in zip(columns, gaps, strict=True) if 0 < gap < 1]
+        part = cls(
+            columns=list(columns),
+            medians=medians,
+            with_indicator=indicated,
+            scale=Scale(mean=[], deviation=[]),
+        )
+        return part.model_copy(update={"scale": Scale.of(part._filled(frame))})
+
+    @property
+    def features(self) -> list[str]:
+        """Names of the encoded features."""
+        return [*self.columns, *(f"{column} is missing" for column in self.with_indicator)]
+
+    def transform(self, frame: pd.DataFrame) -> np.ndarray:
+        """Encoded rows, a column per feature."""
+        return self.scale.apply(self._filled(frame))
+
+    def _filled(self, frame: pd.DataFrame) -> np.ndarray:
+        x = frame[self.columns].to_numpy(float)
+        gaps = np.isnan(x)
+        indicated = [self.columns.index(column) for column in self.with_indicator]
+        return np.hstack([np.where(gaps, np.array(self.medians), x), gaps[:, indicated]])
+
+
+class Levels(_Part):
+    """A category of few levels: an indicator each, one for missing, none for an unseen level."""
+
+    kind: Literal["levels"] = "levels"
+    column: str
+    levels: list[str]
+    has_missing: bool
+    scale: Scale
+
+    @classmethod
+    def fit(cls, frame: pd.DataFrame, column: str) -> "Levels":
+        """Fit to training rows."""
+        values = _values(frame, column)
+        levels = sorted(values.dropna().unique())
+        part = cls(
+            column=column,
+            levels=levels,
+            has_missing=bool(values.isna().any()),
+            scale=Scale(mean=[], deviation=[]),
+        )
+        return part.model_copy(update={"scale": Scale.of(part._indicators(frame))})
+
+    @property
+    def features(self) -> list[str]:
+        """Names of the encoded features."""
+        missing = [f"{self.column} is missing"] if self.has_missing else []
+        return [f"{self.column} = {level}" for level in self.levels] + missing
+
+    def transform(self, frame: pd.DataFrame) -> np.ndarray:
+        """Encoded rows, a column per feature."""
+        return self.scale.apply(self._indicators(frame))
+
+    def _indicators(self, frame: pd.DataFrame) -> np.ndarray:
+        values = _values(frame, self.column)
+        columns = [(values == level).to_numpy(bool) for level in self.levels]
+        if self.has_missing:
+            columns.append(values.isna().to_numpy(bool))
+        return np.column_stack(columns).astype(float) if columns else np.empty((len(values), 0))
+
+
+class Dates(_Part):
+    """A date: days, and the season, weekday and hour as points on a circle."""
+
+    kind: Literal["dates"] = "dates"
+    column: str
+    middle: str  # the median date, for missing ones
+    parts: list[str]
+    scale: Scale
+
+    @classmethod
+    def fit(cls, frame: pd.DataFrame, column: str) -> "Dates":
+        """Fit to training rows; what never varies is left out."""
+        known = _values(frame, column).dropna()
+        middle = known.sort_values().iloc[len(known) // 2] if len(known) else pd.Timestamp(0)
+        part = cls(
+            column=column,
+            middle=pd.Timestamp(middle).isoformat(),
+            parts=list(_DATE_PARTS),
+            scale=Scale(mean=[], deviation=[]),
+        )
+        x = part._parts(frame)
+        varies = [name for name, values in zip(_DATE_PARTS, x.T, strict=True) if np.ptp(values) > 0]
+        part = part.model_copy(update={"parts": varies})
+        return part.model_copy(update={"scale": Scale.of(part._parts(frame))})
+
+    @property
+    def features(self) -> list[str]:
+        """Names of the encoded features."""
+        return [f"{self.column} {part}" for part in self.parts]
+
+    def transform(self, frame: pd.DataFrame) -> np.ndarray:
+        """Encoded rows, a column per feature."""
+        return self.scale.apply(self._parts(frame))
+
+    def _parts(self, frame: pd.DataFrame) -> np.ndarray:
+        dates = _values(frame, self.column).fillna(pd.Timestamp(self.middle)).dt
+        found = [np.asarray(_DATE_PARTS[part](dates), float) for part in self.parts]
+        return np.column_stack(found) if found else np.empty((len(frame), 0))
+
+
+def _circle(position: pd.Series, length: float) -> tuple[Any, Any]:
+    angle = 2 * math.pi * position.astype(float) / length
+    return np.sin(angle), np.cos(angle)
+
+
+_DATE_PARTS = {
+    "days": lambda d: (d.normalize() - pd.Timestamp("2000-01-01")) / pd.Timedelta(days=1),
+    "season sin": lambda d: _circle(d.dayofyear, 365.25)[0],
+    "season cos": lambda d: _circle(d.dayofyear, 365.25)[1],
+    "weekday sin": lambda d: _circle(d.dayofweek, 7)[0],
+    "weekday cos": lambda d: _circle(d.dayofweek, 7)[1],
+    "hour sin": lambda d: _circle(d.hour, 24)[0],
+    "hour cos": lambda d: _circle(d.hour, 24)[1],
+}
+
+
+class Words(_Part):
+    """Free text, or a category of many levels: main directions of its character n-grams.
+
+    The directions depend on the client's own rows, hence its name in the features.
+    """
+
+    kind: Literal["words"] = "words"
+    column: str
+    client: str
+    directions: list[list[float]]
+    scale: Scale
+
+    @classmethod
+    def fit(cls, frame: pd.DataFrame, column: str, client: str) -> "Words":
+        """Fit to training rows."""
+        grams = _ngrams(frame, column)
+        size = min(TEXT_COMPONENTS, max(1, len(frame) // 5), len(frame) - 1)
+        directions = np.zeros((1, TEXT_WIDTH))
+        if grams.nnz:
+            svd = TruncatedSVD(size, random_state=0).fit(grams)
+            directions = np.nan_to_num(np.asarray(svd.components_))
+        scale = Scale.of(grams @ directions.T)
+        # JSON of six digits: finer ones are noise, and three times the bytes.
+        rounded = np.round(directions, 6).tolist()
+        return cls(column=column, client=client, directions=rounded, scale=scale)
+
+    @property
+    def features(self) -> list[str]:
+        """Names of the encoded features."""
+        count = len(self.directions)
+        return [f"{self.column} direction {i + 1} of {self.client}" for i in range(count)]
+
+    def transform(self, frame: pd.DataFrame) -> np.ndarray:
+        """Encoded rows, a column per feature."""
+        return self.scale.apply(_ngrams(frame, self.column) @ np.array(self.directions).T)
+
+
+def _ngrams(frame: pd.DataFrame, column: str) -> Any:
+    vectoriser = HashingVectorizer(analyzer="char_wb", ngram_range=(2, 4), n_features=TEXT_WIDTH)
+    return vectoriser.transform(_values(frame, column).fillna("").astype(str))
+
+
+def _values(frame: pd.DataFrame, column: str) -> pd.Series:
+    return cast(pd.Series, frame[column])
+
+
+AnyPart = Annotated[Numbers | Levels | Dates | Words, Field(discriminator="kind")]
+
+
+class TableEncoder(_Part):
+    """All parts of one client's encoding, in the order of its features."""
+
+    parts: list[AnyPart]
+
+    @classmethod
+    def fit(cls, table: SiloTable) -> "TableEncoder":
+        """Fit to a client's training rows."""
+        of_kind = {kind: [c.name for c in table.columns if c.kind == kind] for kind in _ORDER}
+        numbers = of_kind["number"] + of_kind["boolean"]
+        parts: list[AnyPart] = [Numbers.fit(table.frame, numbers)] if numbers else []
+        for column in of_kind["category"]:
+            few = len(Counter(_values(table.frame, column).dropna())) <= FEW_LEVELS
+            fit = Levels.fit(table.frame, column) if few else None
+            parts.append(fit or Words.fit(table.frame, column, table.name))
+        parts += [Dates.fit(table.frame, column) for column in of_kind["date"]]
+        parts += [Words.fit(table.frame, column, table.name) for column in of_kind["text"]]
+        return cls(parts=parts)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the encoded features; their number is k_i."""
+        return tuple(name for part in self.parts for name in part.features)
+
+    def transform(self, frame: pd.DataFrame) -> np.ndarray:
+        """Encoded rows as float32, a column per feature."""
+        if not self.parts:
+            return np.empty((len(frame), 0), np.float32)
+        return np.hstack([part.transform(frame) for part in self.parts]).astype(np.float32)
+
+
+_ORDER = ("number", "boolean", "category", "date", "text")
