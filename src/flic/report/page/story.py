@@ -98,13 +98,17 @@ class Latent:
 
 @dataclass(frozen=True)
 class AlignmentCell:
-    """W₂² between a client's embedded rows of a class and the anchor; 95 % interval."""
+    """W₂² between a client's embedded rows of a class and the anchor.
+
+    The 95 % interval needs more rows of the class than latent dimensions; None where there are
+    fewer.
+    """
 
     client: str
     label: str
     w2sq: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     split: Split
 
 
