@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from flic.algorithms import METHODS
-from flic.config import load_config, merge, parse_assignment, resolve, validate
+from flic.config import load_config, parse_assignment, resolve, validate
 from flic.data.batches import Duration
 from flic.errors import ConfigError
+from flic.settings import merge
 
 DATA = {"problem": "noisy-features", "num_clients": 5}
 EXPERIMENTS = sorted((Path(__file__).parents[1] / "experiments").glob("*.toml"))

@@ -5,8 +5,7 @@ A preset fills the method's settings; the file overrides single keys of it; `--s
 
 import json
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -15,10 +14,10 @@ from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from flic.algorithms import METHODS, MethodSettings
 from flic.algorithms.presets import PRESETS
-from flic.algorithms.settings import Section
 from flic.data.source import DataConfig
 from flic.errors import ConfigError
 from flic.personal import RULES
+from flic.settings import Section, explain, merge, read_toml
 
 
 class EvaluationConfig(Section):
@@ -80,22 +79,16 @@ class RunConfig(MethodSettings):
         return validate(raw | {"method": method, "seed": seed}, source=f"[methods.{method}]")
 
 
-def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with the keys of `override` on top, section by section."""
-    merged = deepcopy(dict(base))
-    for key, value in override.items():
-        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = merge(merged[key], value) if both else deepcopy(value)
-    return merged
-
-
 def validate(raw: Mapping[str, Any], *, source: str) -> RunConfig:
     """The configuration, or one error that lists every bad key: what it got, what it may be."""
     try:
         # Through JSON, whose strict mode takes lists for tuples but no text for numbers.
         config = RunConfig.model_validate_json(json.dumps(raw, default=str), strict=True)
     except ValidationError as error:
-        lines = [f"{source}:", *(_explain(problem) for problem in error.errors())]
+        lines = [
+            f"{source}:",
+            *(explain(problem, RunConfig, _DATA_MODELS) for problem in error.errors()),
+        ]
         raise ConfigError("\n  ".join(lines)) from None
     if config.training.personalisation not in RULES:
         raise ConfigError(
@@ -128,18 +121,6 @@ def load_config(path: Path, assignments: Iterable[str] = ()) -> RunConfig:
     return resolve(raw, source=str(path))
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """Settings of a TOML file, not yet resolved."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file; expected a run's settings in TOML.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read as UTF-8 text ({error}).") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}.") from None
-
-
 def parse_assignment(text: str) -> dict[str, Any]:
     """Nested settings from a dotted `key=value`; the value is read as TOML, else as text."""
     key, separator, value = text.partition("=")
@@ -157,35 +138,9 @@ def parse_assignment(text: str) -> dict[str, Any]:
     return parsed
 
 
-def _explain(problem: Mapping[str, Any]) -> str:
-    """One sentence for one problem pydantic found."""
-    location = [str(part) for part in problem["loc"]]
-    key = ".".join(part for part in location if part not in _DATA_MODELS) or "the whole"
-    if problem["type"] == "extra_forbidden":
-        return f"{key}: unknown key; expected one of {', '.join(_known_keys(location[:-1]))}"
-    if problem["type"] == "missing":
-        return f"{key}: missing; this key is needed"
-    if problem["type"].startswith("union_tag"):
-        got = json.dumps(problem["ctx"].get("tag", "nothing"))
-        return f"{key}.problem: got {got}; expected one of {', '.join(_DATA_MODELS)}"
-    message = problem["msg"].removeprefix("Value error, ")
-    message = message.replace("an object", "a table of settings")
-    if problem["type"] == "value_error" and isinstance(problem["input"], dict):
-        return f"{key}: {message}"  # it concerns several keys, and names them
-    return f"{key}: got {json.dumps(problem['input'])}; {message[0].lower()}{message[1:]}"
-
-
 # Settings of each data source by its `problem`, which pydantic puts into its locations.
 _DATA_MODELS: dict[str, type[BaseModel]] = {
     problem: model
     for model in get_args(get_args(DataConfig)[0])
     for problem in get_args(model.model_fields["problem"].annotation)
 }
-
-
-def _known_keys(location: Sequence[str]) -> list[str]:
-    """Keys of the section at `location`."""
-    model: Any = RunConfig
-    for part in location:
-        model = _DATA_MODELS.get(part) or model.model_fields[part].annotation
-    return list(model.model_fields)

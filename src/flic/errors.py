@@ -9,7 +9,8 @@ FlicError
 ├── FederationError
 │   └── IncompatibleUpdate   an update holds names or shapes the server does not know
 └── RunFolderError       a run folder is occupied, damaged or of another run
-    └── DamagedCheckpoint
+    ├── DamagedCheckpoint
+    └── DamagedModel     a fitted model is not what flic wrote
 
 Messages say who, got, expected, and what to do.
 """
@@ -53,3 +54,7 @@ class RunFolderError(FlicError):
 
 class DamagedCheckpoint(RunFolderError):
     """A checkpoint does not match its checksum or its own description."""
+
+
+class DamagedModel(RunFolderError):
+    """A fitted federation or one of its models is not what was written."""

@@ -9,13 +9,13 @@ import torch
 from telling import CLASSES, ON_RESPONSES, RESPONSES, TINY, Ran, Visited, make_client
 
 from flic.algorithms import MethodSettings, Stack, build_algorithm
-from flic.config import merge
 from flic.data import Classification, FederatedData
 from flic.federation.journal import MemoryJournal
 from flic.federation.loop import Schedule, Simulation
 from flic.federation.roster import Roster
 from flic.federation.runners import open_runner
 from flic.federation.work import Workshop
+from flic.settings import merge
 
 
 @pytest.fixture

@@ -7,8 +7,9 @@ import torch
 from telling import TINY
 
 import flic
-from flic.config import merge, resolve
+from flic.config import resolve
 from flic.personal import RULES
+from flic.settings import merge
 
 VARIANTS = {
     "diagonal": {"anchors": {"covariance": "diagonal"}},

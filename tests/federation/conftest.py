@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from flic.algorithms import MethodSettings, build_algorithm
-from flic.config import merge
 from flic.data import Classification, ClientData, FeatureSchema, FederatedData, Split
 from flic.federation.journal import Journal
 from flic.federation.loop import Schedule, Simulation
@@ -15,6 +14,7 @@ from flic.federation.roster import Roster
 from flic.federation.runners import InProcess
 from flic.federation.work import Workshop
 from flic.seeding import generator
+from flic.settings import merge
 
 SMALL: dict[str, Any] = {
     "training": {"local": "1 epochs", "batch_size": 10},

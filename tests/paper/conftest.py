@@ -9,11 +9,11 @@ import torch
 
 from flic.algorithms import Algorithm, MethodSettings, ServerState, Stack, build_algorithm
 from flic.algorithms.protocol import Visit
-from flic.config import merge
 from flic.data import Classification, ClientData, FeatureSchema, FederatedData, Split
 from flic.data.stacked import StackedData
 from flic.federation.roster import Roster
 from flic.seeding import generator
+from flic.settings import merge
 
 SMALL: dict[str, Any] = {
     "training": {

@@ -124,13 +124,13 @@ class PooledLda:
         spread[spread == 0] = spread.max() or 1.0
         covariance, _ = ledoit_wolf(residuals / spread, assume_centered=True)
         covariance += (1e-6 if covariance.any() else 1.0) * np.eye(len(covariance))
-        self._weights = np.linalg.solve(covariance, means.T / spread[:, None]) / spread[:, None]
-        self._bias = np.log(counts / len(y)) - (means.T * self._weights).sum(0) / 2
+        self.weights_ = np.linalg.solve(covariance, means.T / spread[:, None]) / spread[:, None]
+        self.bias_ = np.log(counts / len(y)) - (means.T * self.weights_).sum(0) / 2
         return self
 
     def predict_proba(self, x: np.ndarray) -> np.ndarray:
         """Class probabilities of rows."""
-        return softmax(x @ self._weights + self._bias, axis=1)
+        return softmax(x @ self.weights_ + self.bias_, axis=1)
 
 
 class Lda(PerClientEstimator):

@@ -7,9 +7,7 @@ import re
 from typing import Annotated, Literal, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainSerializer,
     model_validator,
@@ -19,6 +17,7 @@ from flic.alignment.anchors import AnchorConfig
 from flic.data.batches import Duration
 from flic.descent import OptimiserConfig
 from flic.embedding.build import EmbeddingConfig
+from flic.settings import Section
 
 
 def parse_duration(text: object) -> Duration:
@@ -45,14 +44,6 @@ def format_duration(duration: Duration) -> str:
 Length = Annotated[
     Duration, BeforeValidator(parse_duration), PlainSerializer(format_duration, return_type=str)
 ]
-
-
-class Section(BaseModel):
-    """A frozen part of the configuration that refuses unknown keys."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True
-    )
 
 
 class TrainingConfig(Section):

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flic.config import RunConfig, merge, read_toml, resolve
+from flic.config import RunConfig, resolve
 from flic.errors import ConfigError
+from flic.settings import merge, read_toml
 
 Changes = Mapping[str, Any]
 

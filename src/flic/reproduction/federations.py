@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flic.config import merge
 from flic.report.comparison import Cell as Ran
 from flic.report.comparison import Row, compare
 from flic.reproduction.arms import Arm, Changes, configure
 from flic.reproduction.runs import outcome_of, run_cell, searched_cell
 from flic.reproduction.study import Cell, Results, Scope, Study, Table, Value
+from flic.settings import merge
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -42,6 +42,11 @@ class Part(Protocol):
         """Names of the encoded features."""
         ...
 
+    @property
+    def sources(self) -> list[str]:
+        """Column of each feature."""
+        ...
+
     def transform(self, frame: pd.DataFrame) -> np.ndarray:
         """Encoded rows, a column per feature."""
         ...
@@ -95,6 +100,11 @@ class Numbers(_Part):
         """Names of the encoded features."""
         return [*self.columns, *(f"{column} is missing" for column in self.with_indicator)]
 
+    @property
+    def sources(self) -> list[str]:
+        """Column of each feature."""
+        return [*self.columns, *self.with_indicator]
+
     def transform(self, frame: pd.DataFrame) -> np.ndarray:
         """Encoded rows, a column per feature."""
         return self.scale.apply(self._filled(frame))
@@ -133,6 +143,11 @@ class Levels(_Part):
         """Names of the encoded features."""
         missing = [f"{self.column} is missing"] if self.has_missing else []
         return [f"{self.column} = {level}" for level in self.levels] + missing
+
+    @property
+    def sources(self) -> list[str]:
+        """Column of each feature."""
+        return [self.column] * len(self.features)
 
     def transform(self, frame: pd.DataFrame) -> np.ndarray:
         """Encoded rows, a column per feature."""
@@ -175,6 +190,11 @@ class Dates(_Part):
     def features(self) -> list[str]:
         """Names of the encoded features."""
         return [f"{self.column} {part}" for part in self.parts]
+
+    @property
+    def sources(self) -> list[str]:
+        """Column of each feature."""
+        return [self.column] * len(self.features)
 
     def transform(self, frame: pd.DataFrame) -> np.ndarray:
         """Encoded rows, a column per feature."""
@@ -234,6 +254,11 @@ class Words(_Part):
         count = len(self.directions)
         return [f"{self.column} direction {i + 1} of {self.client}" for i in range(count)]
 
+    @property
+    def sources(self) -> list[str]:
+        """Column of each feature."""
+        return [self.column] * len(self.features)
+
     def transform(self, frame: pd.DataFrame) -> np.ndarray:
         """Encoded rows, a column per feature."""
         return self.scale.apply(_ngrams(frame, self.column) @ np.array(self.directions).T)
@@ -274,6 +299,11 @@ class TableEncoder(_Part):
     def features(self) -> tuple[str, ...]:
         """Names of the encoded features; their number is k_i."""
         return tuple(name for part in self.parts for name in part.features)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Column that each feature comes from."""
+        return tuple(name for part in self.parts for name in part.sources)
 
     def transform(self, frame: pd.DataFrame) -> np.ndarray:
         """Encoded rows as float32, a column per feature."""

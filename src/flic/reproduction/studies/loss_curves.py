@@ -16,7 +16,7 @@ from torch import Tensor
 from flic.algorithms.flic import FlicHL
 from flic.algorithms.protocol import Generators, ServerState, Stack, Visit
 from flic.algorithms.settings import TrainingConfig
-from flic.config import RunConfig, merge, resolve
+from flic.config import RunConfig, resolve
 from flic.data.batches import BatchPlan
 from flic.data.source import load
 from flic.data.stacked import StackedData
@@ -27,6 +27,7 @@ from flic.federation.roster import Roster
 from flic.federation.runners import open_runner
 from flic.federation.work import Workshop
 from flic.reproduction.study import Cell, Desk, Results, Scope, Study, Table, Value
+from flic.settings import merge
 from flic.shapes import Named
 
 if TYPE_CHECKING:

@@ -11,13 +11,14 @@ from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from flic.config import RunConfig, merge, resolve
+from flic.config import RunConfig, resolve
 from flic.data.source import load
 from flic.report.comparison import Cell as Ran
 from flic.report.comparison import Row, compare
 from flic.report.metrics import Outcome, Scores
 from flic.report.run_folder import simulate
 from flic.reproduction.study import Cell, Desk, Results, Scope, Study, Table, Value
+from flic.settings import merge
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
