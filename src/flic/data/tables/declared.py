@@ -1,0 +1,93 @@
+"""What a person declares about columns, before anything is inferred from their values.
+
+Part 1 of the flow, for tables: the keys that a federation file and each of its clients share.
+"""
+
+from collections.abc import Iterator
+from typing import Literal, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Kind = Literal["number", "boolean", "category", "text", "date"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+Raw = bool | int | float | str
+"""A value as it stands in a file."""
+
+MISSING_MARKERS = ("", "NA", "N/A", "NaN", "null", "None", "?", ".")
+"""Texts that mean "missing" in any column, capital letters or not."""
+
+EVERY_COLUMN = "*"
+"""Key of `missing` that stands for all columns."""
+
+
+class Declared(BaseModel):
+    """Columns to leave out, kinds of columns, and values that mean "not measured"."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    drop: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()  # left out as well: they tell rows apart, not what rows are like
+    dates: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    missing: dict[str, tuple[Raw, ...]] = Field(default_factory=dict)  # column, or "*" → values
+    missing_markers: tuple[str, ...] = MISSING_MARKERS
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Columns that are not features."""
+        return (*self.drop, *self.ids)
+
+    @property
+    def kinds(self) -> dict[str, Kind]:
+        """Column → kind, where it is declared."""
+        return {name: kind for kind, names in self._by_kind() for name in names}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that is spoken of."""
+        measured = [name for name in self.missing if name != EVERY_COLUMN]
+        return tuple(dict.fromkeys([*self.left_out, *self.kinds, *measured]))
+
+    def twice(self) -> list[str]:
+        """Columns that are declared to be two things."""
+        named = [*self.drop, *self.ids, *(name for _, names in self._by_kind() for name in names)]
+        return sorted({name for name in named if named.count(name) > 1})
+
+    def over(self, default: "Declared") -> "Declared":
+        """This one on top of `default`: what is said here of a column replaces what is there."""
+        said = {*self.left_out, *self.kinds}
+        lists = {
+            key: (*(n for n in getattr(default, key) if n not in said), *getattr(self, key))
+            for key in ("drop", "ids", "dates", "numbers", "categories", "texts")
+        }
+        markers = self if "missing_markers" in self.model_fields_set else default
+        return Declared(
+            **lists,
+            missing=default.missing | self.missing,
+            missing_markers=markers.missing_markers,
+        )
+
+    def only(self) -> "Declared":
+        """The declarations alone, of a description that says more."""
+        return Declared(**{name: getattr(self, name) for name in self.model_fields_set & _KEYS})
+
+    def without(self, columns: set[str]) -> Self:
+        """The same, silent about some columns."""
+        lists = {
+            key: tuple(n for n in getattr(self, key) if n not in columns)
+            for key in ("drop", "ids", "dates", "numbers", "categories", "texts")
+        }
+        missing = {name: values for name, values in self.missing.items() if name not in columns}
+        return self.model_copy(update={**lists, "missing": missing})
+
+    def _by_kind(self) -> Iterator[tuple[Kind, tuple[str, ...]]]:
+        yield "date", self.dates
+        yield "number", self.numbers
+        yield "category", self.categories
+        yield "text", self.texts
+
+
+_KEYS = frozenset(Declared.model_fields)
