@@ -9,16 +9,15 @@ Part 1 of the flow, for tables. A column has a kind, and its values have the one
   date      datetime64[ns], NaT where missing
 """
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 
+from flic.data.tables.declared import KINDS as KINDS
+from flic.data.tables.declared import Declared, Kind
+from flic.data.tables.labels import Labelling
 from flic.data.task import Task
-
-Kind = Literal["number", "boolean", "category", "text", "date"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,8 @@ class SiloTable:
     columns: tuple[Column, ...]
     frame: pd.DataFrame  # the feature columns, in order, each in the form of its kind
     y: np.ndarray  # labels as positions in the federation's labels (int64), or responses (float64)
+    declared: Declared = field(default_factory=Declared)  # how its raw rows are read, now and later
+    labelling: Labelling | None = None  # how its raw labels are read
 
     def __len__(self) -> int:
         return len(self.y)
@@ -44,7 +45,7 @@ class SiloTable:
     def take(self, rows: np.ndarray) -> "SiloTable":
         """The same client with some of its rows."""
         frame = self.frame.iloc[rows].reset_index(drop=True)
-        return SiloTable(self.name, self.columns, frame, self.y[rows])
+        return replace(self, frame=frame, y=self.y[rows])
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class TableFederation:
     task: Task
     labels: tuple[str, ...]  # names of the classes; empty for a regression
     tables: tuple[SiloTable, ...]
+    notices: tuple[str, ...] = ()  # what was left out or dropped while reading, a sentence each
 
     @property
     def names(self) -> tuple[str, ...]:

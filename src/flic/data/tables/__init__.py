@@ -1,0 +1,29 @@
+"""Tables of clients: read from files or frames, described, typed, checked and encoded."""
+
+from flic.data.tables.columns import conform as conform
+from flic.data.tables.columns import find_columns as find_columns
+from flic.data.tables.declared import KINDS as KINDS
+from flic.data.tables.declared import Declared as Declared
+from flic.data.tables.declared import Kind as Kind
+from flic.data.tables.labels import Labelling as Labelling
+from flic.data.tables.reading import as_pandas as as_pandas
+from flic.data.tables.reading import read_table as read_table
+from flic.data.tables.reading import stream_table as stream_table
+from flic.data.tables.table import Column as Column
+from flic.data.tables.table import SiloTable as SiloTable
+from flic.data.tables.table import TableFederation as TableFederation
+
+__all__ = [
+    "KINDS",
+    "Column",
+    "Declared",
+    "Kind",
+    "Labelling",
+    "SiloTable",
+    "TableFederation",
+    "as_pandas",
+    "conform",
+    "find_columns",
+    "read_table",
+    "stream_table",
+]
