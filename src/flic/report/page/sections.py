@@ -1,0 +1,459 @@
+"""Sections of the page, from a story's parts: each a heading, text, tables and its charts.
+
+Long tables show their first rows until the reader asks for all; print shows all of them.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from flic.report.page import charts, marks
+from flic.report.page.charts import Chart
+from flic.report.page.figures import UNKNOWN, count, difference, heading, number, score, size
+from flic.report.page.markup import Markup, el, join
+from flic.report.page.story import AlignmentCell, ClientTraffic, Split, Story, VerdictRow, Word
+
+SHOWN = 12  # rows of a table before the reader asks for all
+BUTTONS = {"label": 32, "client": 12}  # up to which each has a button of its own in a legend
+UNFOLDED = 4  # clients up to which the tensors of each are in sight
+
+SYMBOLS: Mapping[Word, str] = {"helps": "▲", "no difference shown": "≈", "harms": "▼"}
+CLASSES: Mapping[Word, str] = {"helps": "helps", "no difference shown": "same", "harms": "harms"}
+SPLITS: Mapping[Split, str] = {"train": "Training rows", "test": "Test rows"}
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page; `charts` by the id of the element they are drawn in."""
+
+    key: str
+    title: str
+    body: Markup
+    charts: Mapping[str, Chart] = field(default_factory=dict)
+
+
+def sections(story: Story) -> list[Section]:
+    """All sections that the story has something for, in their order."""
+    makers: Sequence[Callable[[Story], Section | None]] = (
+        _verdict,
+        _candidates,
+        _rounds,
+        _gains,
+        _latent,
+        _alignment,
+        _traffic,
+        _notes,
+        _settings,
+    )
+    return [section for make in makers if (section := make(story)) is not None]
+
+
+def facts(story: Story) -> Markup:
+    """The figures a reader looks for first."""
+    found: dict[str, str] = {}
+    clients = max(len(story.verdict), len(story.traffic), *map(len, _candidate_rows(story)), 0)
+    if clients:
+        found["clients"] = f"{clients:,}"
+    if story.rounds:
+        found["rounds"] = f"{max(0, story.rounds[-1].number):,}"
+        tested = [r.test for r in story.rounds if r.test is not None]
+        if tested:
+            unit = "\u00a0%" if story.measure.percent else ""
+            found[f"mean {story.measure.name} at the end"] = score(tested[-1], story.measure) + unit
+    if story.traffic:
+        found["left all clients together"] = size(sum(t.total for t in story.traffic))
+    pairs = [el("div", el("dt", name), el("dd", value)) for name, value in found.items()]
+    return el("dl", *pairs, class_="facts") if pairs else Markup()
+
+
+def _candidate_rows(story: Story) -> list[Mapping[str, float]]:
+    return [{}, *story.candidates.values()]
+
+
+# ---- verdict -----------------------------------------------------------------------------
+
+
+def _verdict(story: Story) -> Section | None:
+    if not story.verdict:
+        return None
+    measure = story.measure
+    counts = [
+        el("li", _word(word), f" {sum(row.word == word for row in story.verdict)}")
+        for word in SYMBOLS
+    ]
+    rows = [
+        [
+            row.client,
+            join(_word(row.word), el("small", row.sentence)),
+            _interval(row, story),
+            _with_model(score(row.alone, measure), row.alone_model),
+            _with_model(score(row.federation, measure), row.federation_model),
+            f"{row.rows:,}",
+            row.kept,
+        ]
+        for row in story.verdict
+    ]
+    columns = ["Client", "Verdict", "Difference [95 % interval]", f"Alone, {heading(measure)}"]
+    columns += [f"Federation, {heading(measure)}", "Rows", "Keeps"]
+    body = join(
+        el("ul", *counts, class_="counts"),
+        _table("Verdict per client", columns, rows, words={"Verdict", "Keeps"}),
+    )
+    return Section("verdict", "Does the federation help?", body)
+
+
+def _word(word: Word) -> Markup:
+    symbol = el("span", SYMBOLS[word], aria_hidden="true")
+    return el("span", symbol, f" {word}", class_=f"word {CLASSES[word]}")
+
+
+def _with_model(value: str, model: str) -> Markup:
+    return join(value, el("small", model))
+
+
+def _interval(row: VerdictRow, story: Story) -> Markup:
+    low, high = (difference(end, story.measure) for end in (row.low, row.high))
+    return join(difference(row.difference, story.measure), el("small", f"[{low}, {high}]"))
+
+
+def _candidates(story: Story) -> Section | None:
+    methods = list(story.candidates)
+    clients = charts.distinct(name for own in story.candidates.values() for name in own)
+    if not clients:
+        return None
+    rows: list[Sequence[str]] = []
+    several = len(clients) > 1
+    if several:
+        means = [_mean(story.candidates[method].values()) for method in methods]
+        rows.append([el("em", "mean over clients"), *_best_marked(means, story)])
+    rows += [
+        [client, *_best_marked([story.candidates[m].get(client) for m in methods], story)]
+        for client in clients
+    ]
+    title = f"Test {heading(story.measure)}"
+    hint = "The best of each row is bold." if len(methods) > 1 else ""
+    table = _table(title, ["Client", *methods], rows, before=int(several))
+    body = join(el("p", hint) if hint else "", table)
+    return Section("candidates", "Scores per client", body)
+
+
+def _mean(values: Any) -> float | None:
+    known = list(values)
+    return sum(known) / len(known) if known else None
+
+
+def _best_marked(values: Sequence[float | None], story: Story) -> list[Markup]:
+    best = max((v for v in values if v is not None), default=None)
+    return [
+        el("strong", score(v, story.measure))
+        if len(values) > 1 and v is not None and v == best
+        else join(score(v, story.measure))
+        for v in values
+    ]
+
+
+# ---- charts ------------------------------------------------------------------------------
+
+
+def _rounds(story: Story) -> Section | None:
+    drawn = {}
+    if any(r.test is not None or r.validation is not None for r in story.rounds):
+        drawn["plot-scores"] = charts.scores(story)
+    if any(r.losses for r in story.rounds):
+        drawn["plot-losses"] = charts.losses(story.rounds)
+    if not drawn:
+        return None
+    captions = {
+        "plot-scores": f"Mean {story.measure.name} over clients.",
+        "plot-losses": "Loss terms, mean over the clients that worked in the round.",
+    }
+    figures = [_figure(key, captions[key]) for key in drawn]
+    return Section("rounds", "Over the rounds", el("div", *figures, class_="pair"), drawn)
+
+
+def _gains(story: Story) -> Section | None:
+    found = story.gains
+    if found is None or not found.clients:
+        return None
+    caption = (
+        f"Against {found.against}, with 95 % intervals where they are known. "
+        "▲\u00a0above zero, ▼\u00a0below zero, ●\u00a0not told apart from zero."
+    )
+    drawn = {"plot-gains": charts.gains(found, story.measure)}
+    return Section("gains", "Gain per client", _figure("plot-gains", caption), drawn)
+
+
+def _latent(story: Story) -> Section | None:
+    view = story.latent
+    if view is None or not view.points:
+        return None
+    labels, clients = charts.latent_labels(view), charts.latent_clients(view)
+    legend = el(
+        "div",
+        _legend("Class", "label", labels, marks.class_swatch),
+        _legend("Client", "client", clients, marks.client_swatch),
+        class_="legend",
+        data_for="plot-latent",
+    )
+    said = ["A row has the colour of its class and the shape of its client."]
+    if view.anchors:
+        said.append("Stars are the anchors.")
+    if len(clients) > len(marks.SHAPES):
+        said.append("Shapes come again; choose a client to see its rows alone.")
+    caption = " ".join([*said, view.caption])
+    switch = _switch("plot-latent", charts.splits(p.split for p in view.points))
+    body = join(switch, legend, _figure("plot-latent", caption.strip()))
+    return Section("latent", "The latent space", body, {"plot-latent": charts.latent(view)})
+
+
+def _legend(title: str, kind: str, names: Sequence[str], swatch: Callable[[int], Markup]) -> Markup:
+    """Buttons that highlight, or a list to choose from where there are many."""
+    if len(names) <= BUTTONS[kind]:
+        chosen = [
+            el(
+                "button",
+                swatch(i),
+                el("span", name),
+                type="button",
+                aria_pressed="false",
+                **{f"data_{kind}": i},
+            )
+            for i, name in enumerate(names)
+        ]
+        return el("div", el("span", title, class_="of"), *chosen, role="group", aria_label=title)
+    options = [el("option", name, value=i) for i, name in enumerate(names)]
+    everyone = el("option", f"all {len(names)}", value="")
+    select = el("select", everyone, *options, **{f"data_{kind}": "choice"})
+    return el("div", el("label", el("span", title, class_="of"), select))
+
+
+def _alignment(story: Story) -> Section | None:
+    if not story.alignment:
+        return None
+    cells: dict[tuple[str, str], dict[Split, AlignmentCell]] = {}
+    for cell in story.alignment:
+        cells.setdefault((cell.client, cell.label), {})[cell.split] = cell
+    which = charts.splits(c.split for c in story.alignment)
+    rows = [
+        [client, label, *(_w2sq(found.get(split)) for split in which)]
+        for (client, label), found in cells.items()
+    ]
+    columns = ["Client", "Class", *(SPLITS[split] for split in which)]
+    caption = (
+        "Squared Wasserstein distance between a client's embedded rows of a class and the anchor "
+        "of the class: the smaller, the closer."
+    )
+    if any(cell.low is None for cell in story.alignment):
+        caption += (
+            " An interval needs more rows of the class than latent dimensions; without one, "
+            "the distance is that of the sample, which lies above the true one."
+        )
+    table = _table("W₂² [95 % interval]", columns, rows, words={"Class"}, noun="row")
+    body = join(
+        _switch("plot-alignment", which),
+        el("div", _figure("plot-alignment", caption), el("div", table), class_="pair"),
+    )
+    drawn = {"plot-alignment": charts.alignment(story.alignment)}
+    return Section("alignment", "Alignment with the anchors", body, drawn)
+
+
+def _w2sq(cell: AlignmentCell | None) -> Markup:
+    if cell is None:
+        return join(UNKNOWN)
+    ends = el("small", f"[{charts.interval(cell)}]") if cell.low is not None else ""
+    return join(number(cell.w2sq), ends)
+
+
+def _switch(plot: str, which: Sequence[Split]) -> Markup:
+    """Buttons that choose between training and test rows, where there are both."""
+    if len(which) < 2:
+        return Markup()
+    buttons = [
+        el(
+            "button",
+            SPLITS[split],
+            type="button",
+            aria_pressed="true" if split == which[0] else "false",
+            data_split=split,
+        )
+        for split in which
+    ]
+    return el("div", *buttons, class_="switch", role="group", aria_label="Rows", data_for=plot)
+
+
+def _figure(key: str, caption: str) -> Markup:
+    return el("figure", el("div", id=key, class_="plot"), el("figcaption", caption))
+
+
+# ---- traffic -----------------------------------------------------------------------------
+
+
+def _traffic(story: Story) -> Section | None:
+    if not story.traffic and not story.never_left:
+        return None
+    parts = []
+    if story.traffic:
+        parts.append(_traffic_table(story.traffic))
+    if story.never_left:
+        kept = [el("li", what) for what in story.never_left]
+        parts += [el("h3", "What never left"), el("ul", *kept, class_="kept")]
+    return Section("traffic", "What left each client", join(*parts))
+
+
+def _traffic_table(traffic: Sequence[ClientTraffic]) -> Markup:
+    """All clients first, tensor by tensor; then each client, unfolded where they are few."""
+    columns = ["Client", "Tensor", "Shape", "Bytes", "Times sent", "Total"]
+    unfolded = len(traffic) <= UNFOLDED
+    bodies = [_everyone(traffic)] if len(traffic) > 1 else []
+    bodies += [
+        _client_rows(own, unfolded=unfolded, more=place >= SHOWN)
+        for place, own in enumerate(traffic)
+    ]
+    words = {"Tensor", "Shape"}
+    whole = _frame("What left each client", columns, bodies, words=words, key="traffic-table")
+    return join(whole, _show_all("traffic-table", len(traffic), "client"))
+
+
+def _everyone(traffic: Sequence[ClientTraffic]) -> Markup:
+    """Each tensor over all clients that sent it."""
+    times: dict[tuple[str, tuple[int, ...], int], int] = {}
+    for own in traffic:
+        for tensor in own.tensors:
+            key = (tensor.name, tuple(tensor.shape), tensor.bytes)
+            times[key] = times.get(key, 0) + tensor.times
+    tensors = [_tensor_row(name, shape, each, num) for (name, shape, each), num in times.items()]
+    total = sum(own.total for own in traffic)
+    return el("tbody", _head_row(el("em", "all clients"), total, len(tensors)), *tensors)
+
+
+def _client_rows(own: ClientTraffic, *, unfolded: bool, more: bool) -> Markup:
+    toggle = el(
+        "button", own.client, type="button", class_="fold", aria_expanded=str(unfolded).lower()
+    )
+    tensors = [_tensor_row(t.name, t.shape, t.bytes, t.times) for t in own.tensors]
+    head = _head_row(toggle if tensors else own.client, own.total, len(tensors))
+    folded = "" if unfolded else "folded"
+    return el("tbody", head, *tensors, class_=f"{folded}{' more' if more else ''}".strip() or None)
+
+
+def _head_row(name: str, total: int, num: int) -> Markup:
+    what = count(num, "tensor") if num else "nothing"
+    cells = [el("td", what, class_="words", colspan=4), el("td", size(total), title=f"{total:,} B")]
+    return el("tr", el("th", _name(name), scope="row"), *cells, class_="sum")
+
+
+def _tensor_row(name: str, shape: Sequence[int], each: int, times: int) -> Markup:
+    spelled = " × ".join(map(str, shape)) or "1"
+    cells = [
+        el("td", el("code", name), class_="words"),
+        el("td", spelled, class_="words"),
+        el("td", f"{each:,}"),
+        el("td", f"{times:,}"),
+        el("td", size(each * times)),
+    ]
+    return el("tr", el("td"), *cells, class_="tensor")
+
+
+# ---- notes and settings ------------------------------------------------------------------
+
+
+def _notes(story: Story) -> Section | None:
+    if not story.notes:
+        return None
+    items = [el("li", note) for note in story.notes]
+    return Section("notes", "Notes", el("ul", *items, class_="notes"))
+
+
+def _settings(story: Story) -> Section | None:
+    parts = {"Settings": _flat(story.settings), "Versions": _flat(story.versions)}
+    folds = [
+        el("details", el("summary", title), _frame(title, ["Name", "Value"], [_pairs(pairs)]))
+        for title, pairs in parts.items()
+        if pairs
+    ]
+    return Section("settings", "Settings and versions", join(*folds)) if folds else None
+
+
+def _pairs(pairs: Mapping[str, str]) -> Markup:
+    rows = [
+        el("tr", el("th", el("code", name), scope="row"), el("td", value, class_="words"))
+        for name, value in pairs.items()
+    ]
+    return el("tbody", *rows)
+
+
+def _flat(nested: Mapping[str, Any], before: str = "") -> dict[str, str]:
+    """Settings by their dotted names."""
+    flat: dict[str, str] = {}
+    for name, value in nested.items():
+        if isinstance(value, Mapping) and value:
+            flat |= _flat(value, f"{before}{name}.")
+        else:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            flat[f"{before}{name}"] = text
+    return flat
+
+
+# ---- tables ------------------------------------------------------------------------------
+
+
+def _name(name: str) -> Markup:
+    """A row's name in a box that is as wide as it needs, up to a limit."""
+    return el("div", name, class_="name")
+
+
+def _table(
+    caption: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    words: set[str] | None = None,
+    noun: str = "client",
+    before: int = 0,
+) -> Markup:
+    """A table whose rows beyond the first wait behind a button; `words` align to the left.
+
+    The first `before` rows are sums and do not count.
+    """
+    key = "table-" + "".join(c if c.isalnum() else "-" for c in caption.lower())
+    lines = [
+        el(
+            "tr",
+            el("th", _name(row[0]), scope="row"),
+            *(
+                el("td", cell, class_="words" if column in (words or ()) else None)
+                for column, cell in zip(columns[1:], row[1:], strict=True)
+            ),
+            class_="more" if place >= SHOWN + before else None,
+        )
+        for place, row in enumerate(rows)
+    ]
+    whole = _frame(caption, columns, [el("tbody", *lines)], words=words, key=key)
+    return join(whole, _show_all(key, len(rows) - before, noun))
+
+
+def _frame(
+    caption: str,
+    columns: Sequence[str],
+    bodies: Sequence[Markup],
+    *,
+    words: set[str] | None = None,
+    key: str | None = None,
+) -> Markup:
+    """A table in a box of its own that scrolls sideways where the screen is narrow."""
+    left = {columns[0], *(words or ()), "Value"}
+    head = [
+        el("th", column, scope="col", class_="words" if column in left else None)
+        for column in columns
+    ]
+    inner = [el("caption", caption), el("thead", el("tr", *head)), *bodies]
+    table = el("table", *inner, id=key, class_="short" if key else None)
+    return el("div", table, class_="scroll", tabindex=0, role="region", aria_label=caption)
+
+
+def _show_all(key: str, num: int, noun: str) -> Markup:
+    if num <= SHOWN:
+        return Markup()
+    text = f"Show all {count(num, noun)}"
+    return el("button", text, type="button", class_="all", aria_expanded="false", aria_controls=key)
