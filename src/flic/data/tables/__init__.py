@@ -5,7 +5,13 @@ from flic.data.tables.columns import find_columns as find_columns
 from flic.data.tables.declared import KINDS as KINDS
 from flic.data.tables.declared import Declared as Declared
 from flic.data.tables.declared import Kind as Kind
+from flic.data.tables.federation_file import Client as Client
+from flic.data.tables.federation_file import FederationFile as FederationFile
+from flic.data.tables.federation_file import read_federation as read_federation
 from flic.data.tables.labels import Labelling as Labelling
+from flic.data.tables.loading import load_client as load_client
+from flic.data.tables.loading import load_tables as load_tables
+from flic.data.tables.loading import tables_from_frames as tables_from_frames
 from flic.data.tables.reading import as_pandas as as_pandas
 from flic.data.tables.reading import read_table as read_table
 from flic.data.tables.reading import stream_table as stream_table
@@ -15,8 +21,10 @@ from flic.data.tables.table import TableFederation as TableFederation
 
 __all__ = [
     "KINDS",
+    "Client",
     "Column",
     "Declared",
+    "FederationFile",
     "Kind",
     "Labelling",
     "SiloTable",
@@ -24,6 +32,10 @@ __all__ = [
     "as_pandas",
     "conform",
     "find_columns",
+    "load_client",
+    "load_tables",
+    "read_federation",
     "read_table",
     "stream_table",
+    "tables_from_frames",
 ]

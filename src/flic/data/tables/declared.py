@@ -4,9 +4,11 @@ Part 1 of the flow, for tables: the keys that a federation file and each of its 
 """
 
 from collections.abc import Iterator
-from typing import Literal, Self, get_args
+from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field, field_validator
+
+from flic.settings import Section
 
 Kind = Literal["number", "boolean", "category", "text", "date"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -21,10 +23,13 @@ EVERY_COLUMN = "*"
 """Key of `missing` that stands for all columns."""
 
 
-class Declared(BaseModel):
-    """Columns to leave out, kinds of columns, and values that mean "not measured"."""
+def is_list_of_values(value: object) -> bool:
+    """Whether it is a list of raw values, as TOML or Python gives it."""
+    return isinstance(value, list | tuple) and all(isinstance(v, Raw) for v in value)
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+class Declared(Section):
+    """Columns to leave out, kinds of columns, and values that mean "not measured"."""
 
     drop: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()  # left out as well: they tell rows apart, not what rows are like
@@ -34,6 +39,13 @@ class Declared(BaseModel):
     texts: tuple[str, ...] = ()
     missing: dict[str, tuple[Raw, ...]] = Field(default_factory=dict)  # column, or "*" → values
     missing_markers: tuple[str, ...] = MISSING_MARKERS
+
+    @field_validator("missing", mode="plain")
+    @classmethod
+    def _lists_of_values(cls, missing: Any) -> dict[str, tuple[Raw, ...]]:
+        if not isinstance(missing, dict) or not all(map(is_list_of_values, missing.values())):
+            raise ValueError("expected a table of column = [values], such as { chol = [0] }")
+        return {str(name): tuple(values) for name, values in missing.items()}
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -73,15 +85,6 @@ class Declared(BaseModel):
     def only(self) -> "Declared":
         """The declarations alone, of a description that says more."""
         return Declared(**{name: getattr(self, name) for name in self.model_fields_set & _KEYS})
-
-    def without(self, columns: set[str]) -> Self:
-        """The same, silent about some columns."""
-        lists = {
-            key: tuple(n for n in getattr(self, key) if n not in columns)
-            for key in ("drop", "ids", "dates", "numbers", "categories", "texts")
-        }
-        missing = {name: values for name, values in self.missing.items() if name not in columns}
-        return self.model_copy(update={**lists, "missing": missing})
 
     def _by_kind(self) -> Iterator[tuple[Kind, tuple[str, ...]]]:
         yield "date", self.dates

@@ -4,25 +4,37 @@ Part 1 of the flow, for tables. Kept with a client's model, so that later rows a
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
-from pydantic import BaseModel, ConfigDict
+from pydantic import PlainValidator
 
-from flic.data.tables.declared import Declared, Raw
+from flic.data.tables.declared import Declared, Raw, is_list_of_values
 from flic.data.tables.values import column_of, parse_number, text_of, texts
 from flic.errors import DataError
+from flic.settings import Section
 
-LabelNames = tuple[Raw, ...] | dict[str, tuple[Raw, ...]]
+
+def _label_names(labels: Any) -> "tuple[Raw, ...] | dict[str, tuple[Raw, ...]]":
+    if is_list_of_values(labels):
+        return tuple(labels)
+    if isinstance(labels, Mapping) and all(map(is_list_of_values, labels.values())):
+        return {str(name): tuple(values) for name, values in labels.items()}
+    raise ValueError(
+        "expected a list of class names, or a table of name = [values], such as "
+        "{ healthy = [0], ill = [1, 2] }"
+    )
+
+
+LabelNames = Annotated[tuple[Raw, ...] | dict[str, tuple[Raw, ...]], PlainValidator(_label_names)]
 """Labels as declared: names that are the raw values, or name → raw values."""
 
 _QUOTED = 10
 
 
-class Labelling(BaseModel):
+class Labelling(Section):
     """How the raw labels of one client are read."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     column: str
     positions: dict[str, int] | None = None  # raw value as text → class; None: responses
@@ -33,7 +45,7 @@ class Labelling(BaseModel):
         Raises:
             DataError: no such column, or values that are no label.
         """
-        raw = label_texts(frame, self.column, declared)
+        raw = label_texts(frame, self.column, declared, names=self.positions or ())
         rows = np.flatnonzero([value is not None for value in raw])
         known = raw[rows]
         if self.positions is None:
@@ -48,14 +60,25 @@ class Labelling(BaseModel):
         return np.array([self.positions[value] for value in known], dtype=np.int64), rows
 
 
-def label_texts(frame: pd.DataFrame, column: str, declared: Declared) -> np.ndarray:
-    """Raw labels as text, None where missing."""
+def label_texts(
+    frame: pd.DataFrame, column: str, declared: Declared, names: Iterable[str] = ()
+) -> np.ndarray:
+    """Raw labels as text, None where missing.
+
+    What is declared for every column is meant for features, and a declared label such as "none"
+    is not missing.
+    """
     if column not in frame.columns:
         raise DataError(
             f"has no label column '{column}'; expected one of its columns {quoted(frame.columns)}. "
             "Correct `label`."
         )
-    return texts(column_of(frame, column), declared)
+    labels = {name.casefold() for name in names}
+    own = {
+        "missing": {column: declared.missing.get(column, ())},
+        "missing_markers": [m for m in declared.missing_markers if m.casefold() not in labels],
+    }
+    return texts(column_of(frame, column), declared.model_copy(update=own))
 
 
 def _responses(column: str, values: np.ndarray) -> np.ndarray:

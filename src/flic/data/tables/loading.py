@@ -1,0 +1,444 @@
+"""From a description, or from frames, to the tables of all clients; all problems at once.
+
+Part 1 of the flow, for tables: files and frames take one path, so they meet the same refusals.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from flic.data.inspect import Finding
+from flic.data.tables.columns import conform, look_at_columns
+from flic.data.tables.declared import Declared
+from flic.data.tables.federation_file import Client, FederationFile
+from flic.data.tables.labels import (
+    Labelling,
+    LabelNames,
+    class_names,
+    label_texts,
+    positions,
+    quoted,
+    sort_values,
+)
+from flic.data.tables.reading import as_pandas, read_table
+from flic.data.tables.table import Column, SiloTable, TableFederation
+from flic.data.tables.values import column_of, text_of, texts
+from flic.data.task import Classification, Regression, Task, TaskName
+from flic.errors import DataError
+
+LEAST_ROWS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class RawClient:
+    """Rows of a client as they were read, and what is declared about them."""
+
+    name: str
+    frame: pd.DataFrame
+    label: str
+    declared: Declared
+    own: frozenset[str] = frozenset()  # columns that must be there, since it names them itself
+    labels: LabelNames | None = None
+    empty_share: float = 1.0  # columns with a larger share of missing values are not its features
+
+
+@dataclass(frozen=True)
+class Question:
+    """What all clients are asked."""
+
+    task: TaskName
+    labels: LabelNames | None
+    range: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Examined:
+    """The clients that can be read, and everything that is to be said about all of them."""
+
+    federation: TableFederation | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def problems(self) -> list[str]:
+        """What stops a fit."""
+        return [finding.message for finding in self.findings if finding.fatal]
+
+
+def load_tables(file: FederationFile, root: Path) -> TableFederation:
+    """Tables of all clients of a federation file that lies in the folder `root`.
+
+    Raises:
+        DataError: listing every problem of every client.
+    """
+    return _sound(examine(file, root))
+
+
+def tables_from_frames(
+    frames: Mapping[str, Any],
+    *,
+    label: str,
+    task: TaskName = "classification",
+    labels: LabelNames | None = None,
+    range: tuple[float, float] | None = None,
+    declared: Declared | None = None,
+) -> TableFederation:
+    """Tables of clients from their pandas or polars frames.
+
+    Raises:
+        DataError: listing every problem of every client.
+    """
+    if not frames:
+        raise DataError("got no frames; expected at least two clients. Add them.")
+    if task == "regression" and range is None:
+        raise DataError("a regression got no range; expected (low, high) of its responses. Add it.")
+    declared = declared or Declared()
+    raw: list[RawClient] = []
+    findings: list[Finding] = []
+    for name, frame in frames.items():
+        try:
+            raw.append(RawClient(name, as_pandas(frame), label, declared))
+        except DataError as error:
+            findings.append(_fatal(name, str(error)))
+    question = Question(task, labels, range)
+    return _sound(_assembled(raw, question, declared, findings, len(frames)))
+
+
+def load_client(
+    client: Client, root: Path, *, task: Task, labels: tuple[str, ...]
+) -> tuple[SiloTable, list[str]]:
+    """Table of one more client for a known question, and notices about it.
+
+    Raises:
+        DataError: listing every problem of the client.
+    """
+    file = FederationFile(clients=(client,))
+    raw = _raw_client(client, file, root)
+    table, findings = _table(raw, task, labels, raw.labels or labels)
+    fatal = [finding.message for finding in findings if finding.fatal]
+    if fatal or table is None:
+        raise DataError("\n".join(fatal))
+    return table, [finding.message for finding in findings]
+
+
+def examine(file: FederationFile, root: Path) -> Examined:
+    """Everything there is to say about the clients of a federation file."""
+    raw, findings = _raw_clients(file, root)
+    question = Question(file.task, file.labels, file.range)
+    return _assembled(raw, question, file, findings, len(file.clients) or len(raw))
+
+
+def _sound(examined: Examined) -> TableFederation:
+    problems = examined.problems
+    if problems or examined.federation is None:
+        raise DataError(
+            "\n".join([f"The tables cannot be used; problems: {len(problems)}.", *problems])
+        )
+    return examined.federation
+
+
+def _fatal(client: str | None, message: str) -> Finding:
+    return Finding(client, True, _by(client, message))
+
+
+def _notice(client: str | None, message: str) -> Finding:
+    return Finding(client, False, _by(client, message))
+
+
+def _by(client: str | None, message: str) -> str:
+    return message if client is None else f"Client '{client}': {message}"
+
+
+# ---- raw rows of all clients -----------------------------------------------------------------
+
+
+def _raw_clients(file: FederationFile, root: Path) -> tuple[list[RawClient], list[Finding]]:
+    if file.data is not None:
+        try:
+            return _raw_sites(file, root)
+        except DataError as error:
+            return [], [_fatal(None, str(error))]
+    raw: list[RawClient] = []
+    findings: list[Finding] = []
+    for client in file.clients:
+        try:
+            raw.append(_raw_client(client, file, root))
+        except DataError as error:
+            findings.append(_fatal(client.name, str(error)))
+    return raw, findings
+
+
+def _raw_client(client: Client, file: FederationFile, root: Path) -> RawClient:
+    label = client.label or file.label
+    if label is None:
+        raise DataError("has no `label`; expected the name of its label column. Add `label`.")
+    frame = read_table(
+        root / client.data,
+        query=client.query,
+        encoding=client.encoding or file.encoding,
+        max_bytes=int(file.max_file_mb * 2**20),
+    )
+    own = client.only()
+    return RawClient(
+        name=client.name,
+        frame=frame,
+        label=label,
+        declared=own.over(file.only()),
+        own=frozenset(own.columns),
+        labels=client.labels,
+    )
+
+
+def _raw_sites(file: FederationFile, root: Path) -> tuple[list[RawClient], list[Finding]]:
+    """One client per value of the site column, in the order of the file or of `sites`."""
+    assert file.data is not None
+    assert file.site is not None
+    path = root / file.data
+    if file.label is None:
+        raise DataError(f"{path}: got no `label`; expected the name of its label column. Add it.")
+    limit = int(file.max_file_mb * 2**20)
+    frame = read_table(path, query=file.query, encoding=file.encoding, max_bytes=limit)
+    if file.site not in frame.columns:
+        raise DataError(
+            f"{path}: has no site column '{file.site}'; expected one of its columns "
+            f"{quoted(frame.columns)}. Correct `site`."
+        )
+    places = texts(column_of(frame, file.site), file)
+    found = list(dict.fromkeys(place for place in places if place is not None))
+    wanted = found if file.sites is None else [text_of(site) for site in file.sites]
+    findings = list(_about_sites(path, places, found, wanted))
+    declared = file.only()
+    rows = frame.drop(columns=file.site)
+    raw = [
+        RawClient(
+            name=site,
+            frame=rows.loc[places == site].reset_index(drop=True),
+            label=file.label,
+            declared=declared,
+            empty_share=file.empty_share,
+        )
+        for site in wanted
+        if site in found
+    ]
+    return raw, findings
+
+
+def _about_sites(
+    path: Path, places: np.ndarray, found: list[str], wanted: list[str]
+) -> Iterator[Finding]:
+    nowhere = sum(place is None for place in places)
+    if nowhere:
+        yield _notice(None, f"{path}: {nowhere} rows have no site and are dropped.")
+    unknown = [site for site in wanted if site not in found]
+    if unknown:
+        yield _fatal(
+            None,
+            f"{path}: `sites` has {quoted(unknown)}; expected values of the site column, "
+            f"{quoted(found)}. Correct `sites`.",
+        )
+
+
+# ---- tables ----------------------------------------------------------------------------------
+
+
+def _assembled(
+    raw: Sequence[RawClient],
+    question: Question,
+    common: Declared,
+    findings: Sequence[Finding],
+    expected: int,
+) -> Examined:
+    """Tables of the clients that have no problem, and all findings."""
+    said = [*_about_clients(raw, expected), *_about_common(raw, common), *findings]
+    task, names = None, ()
+    try:
+        names = _class_names(raw, question)
+        task = _task(question, names)
+    except DataError as error:
+        if raw:
+            said.append(_fatal(None, str(error)))
+    tables: list[SiloTable] = []
+    for client in raw:
+        table, own = _table(client, task, names, client.labels or question.labels or names)
+        said += own
+        if table is not None:
+            tables.append(table)
+    if task is None:
+        return Examined(None, tuple(said))
+    notices = tuple(finding.message for finding in said if not finding.fatal)
+    return Examined(TableFederation(task, names, tuple(tables), notices), tuple(said))
+
+
+def _about_clients(raw: Sequence[RawClient], expected: int) -> Iterator[Finding]:
+    if expected == 1:
+        yield _fatal(
+            None,
+            "the federation has one client; expected at least two, or there is nobody to learn "
+            "with. Add a client.",
+        )
+    names = [client.name for client in raw]
+    for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+        yield _fatal(
+            None,
+            f"client name '{name}' is used more than once; expected one name per client, since "
+            "results go by name. Rename all but one.",
+        )
+    for name in names:
+        if name.startswith(".") or "/" in name or not name.isprintable():
+            yield _fatal(
+                None,
+                f"client name '{name}' cannot name a folder; expected no dot in front, no slash "
+                "and no control letters. Rename it.",
+            )
+
+
+def _about_common(raw: Sequence[RawClient], common: Declared) -> Iterator[Finding]:
+    """Columns that are declared for all clients and found at none: mistyped, as a rule."""
+    seen = {name for client in raw for name in client.frame.columns}
+    nowhere = [name for name in common.columns if name not in seen]
+    if raw and nowhere:
+        yield _fatal(
+            None,
+            f"the federation declares {quoted(nowhere)}; no client has such a column. Correct the "
+            "name, or remove it.",
+        )
+
+
+def _class_names(raw: Sequence[RawClient], question: Question) -> tuple[str, ...]:
+    """Names of the classes: declared, or else all values seen, in order."""
+    if question.task == "regression":
+        return ()
+    if question.labels is not None:
+        names = class_names(question.labels)
+        positions(question.labels, names)  # refuses a value that means two classes
+        return names
+    seen: set[str] = set()
+    for client in raw:
+        if client.labels is not None:
+            seen.update(class_names(client.labels))
+        elif client.label in client.frame.columns:
+            values = label_texts(client.frame, client.label, client.declared)
+            seen.update(value for value in values if value is not None)
+    _refuse_endless(seen, sum(len(client.frame) for client in raw))
+    return tuple(sort_values(seen))
+
+
+def _refuse_endless(seen: set[str], rows: int) -> None:
+    if len(seen) > LEAST_ROWS and 2 * len(seen) > rows:
+        raise DataError(
+            f"the labels have {len(seen)} different values in {rows} rows, such as "
+            f"{quoted(sort_values(seen)[:3])}; expected a few classes. Write task = "
+            '"regression" and a range, correct `label`, or group the values in `labels`.'
+        )
+
+
+def _task(question: Question, names: tuple[str, ...]) -> Task:
+    if question.task == "classification":
+        if len(names) < 2:
+            raise DataError(
+                f"the federation has the classes {quoted(names) or 'none'}; expected at least two. "
+                "Correct `label` or `labels`."
+            )
+        return Classification(len(names))
+    if question.range is None:  # said before, as a missing setting
+        raise DataError("a regression needs the range of its responses. Add `range`.")
+    return Regression(*question.range)
+
+
+def _table(
+    raw: RawClient, task: Task | None, names: tuple[str, ...], labels: LabelNames
+) -> tuple[SiloTable | None, list[Finding]]:
+    """Table of one client unless it has a problem, and all findings about it.
+
+    Without a task, its labels cannot be read, and everything else is looked at all the same.
+    """
+    findings = [_fatal(raw.name, problem) for problem in _about_own(raw)]
+    labelling, y, rows = None, np.empty(0), np.arange(len(raw.frame))
+    try:
+        if task is None:
+            label_texts(raw.frame, raw.label, raw.declared)
+        else:
+            labelling = _labelling(raw, task, names, labels)
+            y, rows = labelling.read(raw.frame, raw.declared)
+            findings += _about_labels(raw, y, task, names)
+    except DataError as error:
+        findings.append(_fatal(raw.name, str(error)))
+    columns, frame, about_columns = _features(raw, rows)
+    findings += about_columns
+    if labelling is None or any(finding.fatal for finding in findings):
+        return None, findings
+    return SiloTable(raw.name, columns, frame, y, raw.declared, labelling), findings
+
+
+def _labelling(raw: RawClient, task: Task, names: tuple[str, ...], labels: LabelNames) -> Labelling:
+    by_value = positions(labels, names) if isinstance(task, Classification) else None
+    return Labelling(column=raw.label, positions=by_value)
+
+
+def _features(
+    raw: RawClient, rows: np.ndarray
+) -> tuple[tuple[Column, ...], pd.DataFrame, list[Finding]]:
+    """Feature columns of some rows, those rows in their form, and what is to be said of them."""
+    kept = raw.frame.drop(columns=raw.label, errors="ignore").iloc[rows].reset_index(drop=True)
+    found = look_at_columns(kept, raw.declared)
+    findings = [_fatal(raw.name, problem) for problem in found.problems]
+    findings += [_notice(raw.name, notice) for notice in found.notices]
+    frame, _ = conform(kept, found.columns, raw.declared, raw.name)
+    missing = frame.isna().mean().to_dict()
+    sparse = [name for name, share in missing.items() if share > raw.empty_share]
+    if sparse:
+        notice = (
+            f"{quoted(sparse)} not used: missing in more than {raw.empty_share:.0%} of its rows "
+            "(`empty_share`)."
+        )
+        findings.append(_notice(raw.name, notice))
+    columns = tuple(column for column in found.columns if column.name not in sparse)
+    if not columns and not found.problems:
+        problem = (
+            "has no feature column left; expected at least one. Drop fewer columns, or leave this "
+            "client out."
+        )
+        findings.append(_fatal(raw.name, problem))
+    return columns, frame.drop(columns=sparse), findings
+
+
+def _about_own(raw: RawClient) -> Iterator[str]:
+    absent = [name for name in sorted(raw.own) if name not in raw.frame.columns]
+    if absent:
+        yield (
+            f"declares {quoted(absent)}; expected some of its columns "
+            f"{quoted(raw.frame.columns)}. Correct the names."
+        )
+
+
+def _about_labels(
+    raw: RawClient, y: np.ndarray, task: Task, names: tuple[str, ...]
+) -> Iterator[Finding]:
+    dropped = len(raw.frame) - len(y)
+    if dropped:
+        yield _notice(raw.name, f"{dropped} rows have no label and are dropped.")
+    if len(y) < LEAST_ROWS:
+        yield _fatal(
+            raw.name,
+            f"has {len(y)} rows with a label; expected at least {LEAST_ROWS}. Add rows, or leave "
+            "this client out.",
+        )
+    distinct = np.unique(y)
+    if len(distinct) == 1:
+        only = names[int(distinct[0])] if isinstance(task, Classification) else f"{distinct[0]:g}"
+        what = "class" if isinstance(task, Classification) else "response"
+        yield _fatal(
+            raw.name,
+            f"has the {what} '{only}' only; expected at least two different ones. Add rows of "
+            "another, or leave this client out.",
+        )
+    if isinstance(task, Regression):
+        beyond = int(((y < task.low) | (y > task.high)).sum())
+        if beyond:
+            yield _notice(
+                raw.name,
+                f"{beyond} responses lie outside the range {task.low:g} to {task.high:g}.",
+            )
