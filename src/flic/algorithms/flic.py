@@ -1,10 +1,13 @@
 """FLIC: Algorithm 1 on top of a personalisation rule.
 
 Paper: algo:FLIC-FEDREP and algo:FLIC-FEDREP_supp; the objective is eq:PFL_ERM_reg.
-FLIC-Class has no shared layer (α is empty), FLIC-HL has a shared hidden layer.
+FLIC-Class has no shared layer (α is empty), FLIC-HL has a shared hidden layer. With meta-classes
+("Scalability"), these stand for classes wherever anchors are concerned.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float, Int
@@ -17,6 +20,7 @@ from flic.algorithms.protocol import (
     Population,
     ServerState,
     Stack,
+    Update,
     Visit,
     weighted_mean,
 )
@@ -24,6 +28,16 @@ from flic.algorithms.settings import MethodSettings
 from flic.algorithms.workplace import Workplace
 from flic.alignment.anchors import Anchors, factor_name, initial_anchors, mean_name
 from flic.alignment.losses import alignment_loss, calibration_loss
+from flic.alignment.meta_classes import (
+    DISTANCES,
+    MAP,
+    TOGETHER,
+    ByMetaClass,
+    class_distances,
+    cluster,
+    meta_scores,
+    pairs_to_send,
+)
 from flic.alignment.regression import (
     even_responses,
     nearest_response,
@@ -32,7 +46,8 @@ from flic.alignment.regression import (
     response_targets,
 )
 from flic.alignment.transport import Target, Targets, transport_targets
-from flic.data.batches import Batch, Duration
+from flic.data.batches import Batch, BatchPlan, Duration
+from flic.data.client_data import ClientData
 from flic.data.stacked import StackedData
 from flic.data.task import Regression
 from flic.descent import Losses, descend
@@ -45,7 +60,8 @@ from flic.shapes import Named
 MEAN, FACTOR = "anchors.mean", "anchors.factor"
 """A stack's own copies of v_1:C and L_1:C, [clients, classes, …], in each client's class order.
 
-In a regression the mean holds b and a, [clients, 2, k], in each client's order of the ends.
+With meta-classes, these are the classes meant. In a regression the mean holds b and a,
+[clients, 2, k], in each client's order of the ends.
 """
 
 
@@ -59,6 +75,9 @@ class Flic(NetworkMethod):
         self.is_regression = isinstance(population.task, Regression)
         if self.is_regression:
             _refuse_class_settings(settings)
+        else:
+            _refuse_impossible_meta_classes(settings, population.task.num_outputs)
+        self.num_anchors = settings.anchors.num_meta or population.task.num_anchors
 
     # ---- the server half -----------------------------------------------------------------
 
@@ -66,16 +85,38 @@ class Flic(NetworkMethod):
         server = super().init_server()
         anchors = initial_anchors(
             self.settings.anchors,
-            self.population.task.num_anchors,
+            self.num_anchors,
             self.settings.embedding.latent_dim,
             rng=generator(self.seed, "server", "anchors"),
             dtype=self.dtype,
         )
-        return ServerState(0, {**server.shared, **anchors})
+        return ServerState(0, {**server.shared, **anchors, **self._initial_meta_classes()})
+
+    def _initial_meta_classes(self) -> dict[str, Tensor]:
+        """The map that was given, or room for the answers from which it will be found."""
+        given = self.settings.anchors.meta_classes
+        if given is None:
+            return {}
+        if isinstance(given, tuple):
+            return {MAP: torch.tensor(given)}
+        classes = self.population.task.num_outputs
+        nothing = torch.zeros(classes * (classes - 1) // 2, dtype=self.dtype)
+        return {DISTANCES: nothing, TOGETHER: nothing.clone()}
+
+    def aggregate(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
+        """As all methods do; answers about distances become the map, and are dropped."""
+        server = super().aggregate(server, updates)
+        if DISTANCES not in server.shared:
+            return server
+        shared = dict(server.shared)
+        found = cluster(shared.pop(DISTANCES), shared.pop(TOGETHER), self.num_anchors)
+        return ServerState(server.round, {**shared, MAP: torch.tensor(found)})
 
     def average(self, name: str, entries: Sequence[Entry], *, active: int) -> Tensor:
         """WassersteinBarycenter over the holders of an anchor.  Paper: steps 19-20."""
         anchors = self.settings.anchors
+        if name in (DISTANCES, TOGETHER):
+            return weighted_mean(entries)
         if not name.startswith("anchor."):
             return super().average(name, entries, active=active)
         if anchors.average_covariance == "barycentre" and entries[0].value.ndim == 2:
@@ -89,8 +130,33 @@ class Flic(NetworkMethod):
     def prepare(
         self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
     ) -> Visit:
-        """φ_i fitted to the initial anchors.  Paper: sec:alignment, append:models."""
+        """φ_i fitted to the initial anchors.  Paper: sec:alignment, append:models.
+
+        Where meta-classes are to be found, a preparation before it asks for the distances.
+        """
+        if DISTANCES in server.shared:
+            return Visit(stack, [self._tell_distances(client) for client in data.clients], {})
         return self._align(Workplace(server, stack, data, rngs), self.settings.pretraining.epochs)
+
+    @property
+    def preparations(self) -> int:
+        return super().preparations + isinstance(self.settings.anchors.meta_classes, int)
+
+    def _tell_distances(self, client: ClientData) -> Update:
+        """How far apart the client's classes are; it depends on no common space."""
+        distances = class_distances(client.train, self.population.task.num_outputs)
+        told = pairs_to_send(distances, dtype=self.dtype)
+        return Update(client.name, {name: Entry(value, 1.0) for name, value in told.items()})
+
+    def seen_by_anchors(self, place: Workplace) -> StackedData:
+        """The stack with a slot for each of its anchors: meta-classes, or classes."""
+        if MAP not in place.server.shared:
+            return place.data
+        return ByMetaClass.view(place.data, place.server.shared[MAP])
+
+    def plan(self, place: Workplace, duration: Duration, batch_size: int) -> BatchPlan:
+        """Batches of one phase, rows that share an anchor together."""
+        return super().plan(replace(place, data=self.seen_by_anchors(place)), duration, batch_size)
 
     def realign(
         self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
@@ -127,16 +193,15 @@ class Flic(NetworkMethod):
 
     def each_shared(self, place: Workplace) -> dict[str, Tensor]:
         """Copies of α and of the anchors, one per client."""
-        config, num = self.settings.anchors, self.population.task.num_anchors
-        anchors = Anchors.of(place.server.shared, config, num)
-        anchors = anchors.copies(self.anchor_of(place.data))
+        anchors = Anchors.of(place.server.shared, self.settings.anchors, self.num_anchors)
+        anchors = anchors.copies(self.anchor_of(self.seen_by_anchors(place)))
         copies = {MEAN: anchors.mean}
         if anchors.factor is not None:
             copies[FACTOR] = anchors.factor
         return super().each_shared(place) | copies
 
     def anchor_of(self, data: StackedData) -> Int[Tensor, "clients classes"]:
-        """Which anchor stands for each class, at each client."""
+        """Which anchor stands for each class or meta-class, at each client."""
         return torch.arange(data.task.num_anchors).expand(len(data), -1)
 
     def joint_names(self) -> set[str]:
@@ -183,7 +248,7 @@ class Flic(NetworkMethod):
         """Where the batch's rows are pulled to."""
         if self.is_regression:
             return response_targets(batch, shared[MEAN])
-        anchors = self._slot_anchors(place.data, shared)
+        anchors = self._slot_anchors(place, shared)
         return transport_targets(latent, batch, self._target(place, batch, anchors))
 
     def _calibration(self, place: Workplace, shared: Named, theta: Named, batch: Batch) -> Tensor:
@@ -195,9 +260,14 @@ class Flic(NetworkMethod):
             means = response_means(shared[MEAN], y.expand(clients, -1))
             samples = means + self.settings.anchors.variance**0.5 * noise[:, 0]
             return response_calibration_loss(self.model.apply(theta, samples), y)
-        samples = self._slot_anchors(place.data, shared).reparameterise(noise)
-        scores = self.model.apply(theta, samples.flatten(1, 2))
-        return calibration_loss(scores, place.data.classes[:clients])
+        samples = self._slot_anchors(place, shared).reparameterise(noise)
+        scores = self._anchor_scores(place, self.model.apply(theta, samples.flatten(1, 2)))
+        return calibration_loss(scores, self.seen_by_anchors(place).classes[:clients])
+
+    def _anchor_scores(self, place: Workplace, scores: Tensor) -> Tensor:
+        """Scores of what anchors stand for, from those of the classes."""
+        meta_of = place.server.shared.get(MAP)
+        return scores if meta_of is None else meta_scores(scores, meta_of)
 
     def _terms_every_batch(
         self, place: Workplace, shared: Named, theta: Named, latent: Tensor, batch: Batch
@@ -212,21 +282,21 @@ class Flic(NetworkMethod):
         if not shared[MEAN].requires_grad:
             return terms
         theta = {name: value.detach() for name, value in theta.items()}
-        scores = self.model.apply(theta, shared[MEAN])
-        every_class = torch.arange(self.population.task.num_anchors).expand(scores.shape[:2])
+        scores = self._anchor_scores(place, self.model.apply(theta, shared[MEAN]))
+        every_class = torch.arange(self.num_anchors).expand(scores.shape[:2])
         latent = latent.detach()
         pulled = alignment_loss(latent, batch, self._targets(place, shared, latent, batch))
         terms["anchors"] = calibration_loss(scores, every_class) + pulled
         return terms
 
-    def _slot_anchors(self, data: StackedData, shared: Named) -> Gaussian:
+    def _slot_anchors(self, place: Workplace, shared: Named) -> Gaussian:
         """Anchors of each client's own classes, slot by slot; unused slots hold any anchor."""
         clients = torch.arange(len(shared[MEAN]))[:, None]
-        slots = data.classes[: len(clients)].clamp_min(0)
+        slots = self.seen_by_anchors(place).classes[: len(clients)].clamp_min(0)
         return self._all_anchors(shared)[clients, slots]
 
     def _all_anchors(self, shared: Named) -> Gaussian:
-        """Each client's own copies of all C anchors."""
+        """Each client's own copies of all anchors."""
         return Anchors(shared[MEAN], shared.get(FACTOR)).gaussian(self.settings.anchors)
 
     def _target(self, place: Workplace, batch: Batch, anchors: Gaussian) -> Target:
@@ -239,7 +309,7 @@ class Flic(NetworkMethod):
     def _noise(
         self, place: Workplace, batch: Batch, nums: Sequence[int]
     ) -> Float[Tensor, "clients slots num k"]:
-        """Standard normal ξ: `nums` of each working client for each of its classes.
+        """Standard normal ξ: `nums` of each working client for each of its anchors.
 
         Drawn from the client's own generator, and never for padding: what a client draws must not
         depend on whom it is stacked with.
@@ -247,8 +317,9 @@ class Flic(NetworkMethod):
         clients, slots = batch.counts.shape
         shape = (clients, slots, max(nums), self.settings.embedding.latent_dim)
         noise = torch.zeros(shape, dtype=self.dtype)
-        for own, client, num, rng in zip(noise, place.data.clients, nums, place.rngs, strict=False):
-            own[: len(client.classes), :num].normal_(generator=rng)
+        held = self.seen_by_anchors(place).holds.sum(1).tolist()
+        for own, used, num, rng in zip(noise, held, nums, place.rngs, strict=False):
+            own[:used, :num].normal_(generator=rng)
         return noise
 
     def score(self, place: Workplace, private: Named, shared: Named, latent: Tensor) -> Tensor:
@@ -258,8 +329,10 @@ class Flic(NetworkMethod):
         if self.is_regression:
             return nearest_response(latent, shared[MEAN])
         anchors = self._all_anchors(shared)
-        classes = range(self.population.task.num_anchors)
-        return torch.stack([anchors[:, c].log_density(latent) for c in classes], dim=-1)
+        each = [anchors[:, c].log_density(latent) for c in range(self.num_anchors)]
+        scores = torch.stack(each, dim=-1)
+        meta_of = place.server.shared.get(MAP)
+        return scores if meta_of is None else scores[..., meta_of]
 
     def entries(
         self, place: Workplace, client: int, private: Named, shared: Named
@@ -267,19 +340,30 @@ class Flic(NetworkMethod):
         """The client's versions of α and of the anchors: those of its own classes, or all."""
         entries = super().entries(place, client, private, shared)
         data = place.data.clients[client]
-        anchor_of = self.anchor_of(place.data)[client].tolist()
+        anchor_of = self.anchor_of(self.seen_by_anchors(place))[client].tolist()
         by_rows = self.settings.training.client_weight == "rows"
         # In a regression every client holds both ends.
         if self.is_regression or self.settings.anchors.average_over == "participants":
             weights = dict.fromkeys(range(len(anchor_of)), self.client_weight(len(data.train)))
         else:
-            weights = {c: float(n) if by_rows else 1.0 for c, n in data.class_counts.items()}
+            counts = self._rows_of_anchors(place, data)
+            weights = {c: float(n) if by_rows else 1.0 for c, n in counts.items()}
         for c, weight in weights.items():
             entries[mean_name(anchor_of[c])] = Entry(shared[MEAN][client, c].clone(), weight)
             if FACTOR in shared:
                 factor = shared[FACTOR][client, c].clone()
                 entries[factor_name(anchor_of[c])] = Entry(factor, weight)
         return entries
+
+    def _rows_of_anchors(self, place: Workplace, client: ClientData) -> Mapping[int, int]:
+        """Training rows of each class or meta-class that a client holds."""
+        meta_of = place.server.shared.get(MAP)
+        if meta_of is None:
+            return client.class_counts
+        rows: Counter[int] = Counter()
+        for c, count in client.class_counts.items():
+            rows[int(meta_of[c])] += count
+        return rows
 
 
 def _refuse_class_settings(settings: MethodSettings) -> None:
@@ -296,6 +380,33 @@ def _refuse_class_settings(settings: MethodSettings) -> None:
                 "regression anchors are N(y a + (1 − y) b, I). Change the key, or a preset "
                 "such as 'authors' that sets it."
             )
+    if settings.anchors.meta_classes is not None:
+        raise ConfigError(
+            "anchors.meta_classes is set on data with real responses; expected classes, which a "
+            "regression does not have. Leave the key out."
+        )
+
+
+def _refuse_impossible_meta_classes(settings: MethodSettings, num_classes: int) -> None:
+    """Refuse meta-classes that do not fit the classes, or cannot tell them apart."""
+    given, num = settings.anchors.meta_classes, settings.anchors.num_meta
+    if isinstance(given, tuple) and len(given) != num_classes:
+        raise ConfigError(
+            f"anchors.meta_classes lists {len(given)} meta-classes on data with {num_classes} "
+            "classes; expected one for each class, in the order of the classes."
+        )
+    if num is not None and num > num_classes:
+        raise ConfigError(
+            f"anchors.meta_classes is {num} on data with {num_classes} classes; expected at most "
+            "as many. Leave the key out to give every class an anchor of its own."
+        )
+    by_anchor = settings.model.predict_by == "nearest-anchor"
+    if num is not None and num < num_classes and by_anchor:
+        raise ConfigError(
+            f"model.predict_by is 'nearest-anchor' with {num} anchors for {num_classes} classes; "
+            "expected 'head', since classes of one meta-class have one anchor. Set "
+            "model.predict_by = 'head', also over the preset 'recommended'."
+        )
 
 
 def _barycentre_factor(entries: Sequence[Entry]) -> Tensor:

@@ -1,19 +1,35 @@
-"""The anchors μ_1:C: one Gaussian per class in the latent space, shared by all.
+"""The anchors μ_1:C: one Gaussian per class (or meta-class) in the latent space, shared by all.
 
 Paper: sec:methodo, "Design Choices"; μ_c = N(v_c, L_c L_cᵀ + εI).
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from torch import Tensor
 
 from flic.errors import ConfigError
 from flic.gaussians import Gaussian
 from flic.shapes import Named
+
+
+def parse_meta_classes(value: object) -> int | tuple[int, ...] | None:
+    """How many meta-classes to find, or the meta-class of each class; None where there are none."""
+    if value is None or (type(value) is int and value >= 1):
+        return value
+    if not isinstance(value, list | tuple) or not value or any(type(m) is not int for m in value):
+        raise ValueError(
+            "expected how many meta-classes to find, at least 1, or a list with one for each class"
+        )
+    if min(value) != 0 or max(value) + 1 != len(set(value)):
+        raise ValueError("expected meta-classes 0, 1, … with no number left out")
+    return tuple(value)
+
+
+MetaClasses = Annotated[int | tuple[int, ...] | None, BeforeValidator(parse_meta_classes)]
 
 
 class AnchorConfig(BaseModel):
@@ -31,6 +47,13 @@ class AnchorConfig(BaseModel):
     learn: Literal["after", "every-batch"] = "after"
     average_over: Literal["holders", "participants"] = "holders"
     average_covariance: Literal["factors", "barycentre"] = "factors"
+    meta_classes: MetaClasses = None
+
+    @property
+    def num_meta(self) -> int | None:
+        """C_meta, where classes share anchors."""
+        given = self.meta_classes
+        return max(given) + 1 if isinstance(given, tuple) else given
 
 
 def mean_name(c: int) -> str:
@@ -83,7 +106,7 @@ def _initial_means(
 
 @dataclass(frozen=True)
 class Anchors:
-    """All C anchors, stacked; or each client's own copy of them, with a client axis before."""
+    """All anchors, stacked; or each client's own copy of them, with a client axis before."""
 
     mean: Float[Tensor, "*clients classes k"]
     factor: Tensor | None  # [classes, k] for diagonal, [classes, k, k] for full, none for identity
