@@ -5,9 +5,10 @@ import torch
 from telling import CLASSES, ON_RESPONSES, TINY
 
 import flic
+from flic.algorithms import Entry, Update
 from flic.alignment.meta_classes import DISTANCES, MAP, TOGETHER
 from flic.config import merge, resolve
-from flic.errors import ConfigError
+from flic.errors import ConfigError, IncompatibleUpdate
 from flic.report import run_folder
 
 GIVEN = {"anchors": {"meta_classes": [0, 1, 2, 0, 1, 2, 0, 1]}}
@@ -75,6 +76,13 @@ def test_nothing_of_the_rows_is_in_the_answers(visit):
         for entry in update.entries.values():
             assert entry.value.shape == (PAIRS,)
             assert not torch.isin(entry.value, client.train.x).any()
+
+
+def test_no_client_can_move_the_map(visit):
+    place = visit("flic-class", **GIVEN)
+    forged = Update("client-1", {MAP: Entry(torch.zeros(CLASSES, dtype=torch.int64), 1.0)})
+    with pytest.raises(IncompatibleUpdate, match="'client-1' holds 'meta_classes', which the serv"):
+        place.algorithm.aggregate(place.server, [forged])
 
 
 REFUSED = {

@@ -51,7 +51,7 @@ from flic.data.client_data import ClientData
 from flic.data.stacked import StackedData
 from flic.data.task import Regression
 from flic.descent import Losses, descend
-from flic.errors import ConfigError
+from flic.errors import ConfigError, IncompatibleUpdate
 from flic.gaussians import Gaussian, bures_barycentre, sqrtm
 from flic.personal.rule import under
 from flic.seeding import generator
@@ -105,6 +105,9 @@ class Flic(NetworkMethod):
 
     def aggregate(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
         """As all methods do; answers about distances become the map, and are dropped."""
+        updates = list(updates)
+        for update in updates:
+            _refuse_map(update)
         server = super().aggregate(server, updates)
         if DISTANCES not in server.shared:
             return server
@@ -364,6 +367,15 @@ class Flic(NetworkMethod):
         for c, count in client.class_counts.items():
             rows[int(meta_of[c])] += count
         return rows
+
+
+def _refuse_map(update: Update) -> None:
+    """Refuse a client's own idea of the meta-classes: all must mean the same by an anchor."""
+    if MAP in update.entries:
+        raise IncompatibleUpdate(
+            f"update of client {update.client!r} holds {MAP!r}, which the server alone decides; "
+            "expected anchors and the shared layer. Drop it."
+        )
 
 
 def _refuse_class_settings(settings: MethodSettings) -> None:
