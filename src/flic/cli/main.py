@@ -7,6 +7,7 @@ import typer
 
 from flic.cli.bench import bench
 from flic.cli.compare import compare
+from flic.cli.report import report
 from flic.cli.reproduce import reproduce
 from flic.cli.run import run
 from flic.cli.screen import complain
@@ -20,6 +21,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(compare)
+app.command()(report)
 app.command()(reproduce)
 app.command()(bench)
 

@@ -195,7 +195,13 @@ def latent(view: Latent) -> Chart:
             }
             data.append(trace)
     data += [_star(a.x, a.y, labels.index(a.label), a.label) for a in view.anchors]
-    axis = {"showticklabels": False, "showgrid": False, "showline": True, "mirror": True}
+    axis = {
+        "showticklabels": False,
+        "showgrid": False,
+        "showline": True,
+        "mirror": True,
+        "ticks": "",
+    }
     return {"data": data, "layout": {"height": 560, "xaxis": axis, "yaxis": axis | _SAME_SCALE}}
 
 
@@ -212,7 +218,7 @@ def _star(x: float, y: float, place: int, label: str) -> dict[str, Any]:
         "hovertemplate": "%{text}<extra></extra>",
         "marker": {
             "color": marks.colour(place),
-            "symbol": f"star{marks.fill(place)}",
+            "symbol": marks.star(place),
             "size": 18,
             "line": {"width": 1.6},
         },

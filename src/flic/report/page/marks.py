@@ -17,6 +17,7 @@ COLOURS = (
     "#F0E442",
 )
 FILLS = ("", "-open", "-dot", "-open-dot")
+STARS = ("star", "hexagram", "star-square", "star-diamond")  # filled, to stand out from rows
 
 # Plotly's names, and the same shapes in a box of 16 × 16 for the legend.
 SHAPES = {
@@ -39,6 +40,11 @@ def colour(place: int) -> str:
 def fill(place: int) -> str:
     """What a mark's name ends with for the class at that place."""
     return FILLS[place // len(COLOURS) % len(FILLS)]
+
+
+def star(place: int) -> str:
+    """Plotly's name of the anchor of the class at that place."""
+    return STARS[place // len(COLOURS) % len(STARS)]
 
 
 def shape(place: int) -> str:
