@@ -48,7 +48,7 @@ def explain(
 ) -> str:
     """One sentence for one problem pydantic found in a `model`.
 
-    `variants` are the models of a tagged union by their tag, which pydantic puts into its locations.
+    `variants` are the models of a tagged union by tag, which pydantic puts into its locations.
     """
     variants = variants or {}
     location = [str(part) for part in problem["loc"]]

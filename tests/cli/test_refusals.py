@@ -95,7 +95,7 @@ def test_files(flic_here, tmp_path, content, expected):
 
 
 COMMANDS = {
-    "missing file": (["run", "nowhere.toml"], 2, "nowhere.toml: no such file; expected a run's"),
+    "missing file": (["run", "nowhere.toml"], 2, "nowhere.toml: no such file; expected settings"),
     "a folder": (["run", "."], 2, "cannot be read"),
     "neither": (["run"], 2, "got neither; expected CONFIG.toml or --resume DIR"),
     "both": (

@@ -1,0 +1,287 @@
+"""What a client could do: stay alone, join flic, or one of the classical ways to share.
+
+Every candidate learns from the same encoded rows and gives each client a model of its own.
+A further way of sharing is a further entry of `CANDIDATES`; the verdict asks for no more.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from flic.algorithms import Algorithm, build_algorithm
+from flic.algorithms.estimators import PooledLda
+from flic.algorithms.settings import MethodSettings
+from flic.data.client_data import FederatedData
+from flic.data.schema import FeatureSchema
+from flic.data.task import Classification, TaskName
+from flic.federation.journal import MemoryJournal, Record
+from flic.federation.loop import Schedule, Simulation
+from flic.federation.roster import Roster
+from flic.federation.runners import InProcess
+from flic.federation.work import Workshop
+from flic.settings import merge
+from flic.silos.encoding import (
+    EncodedFederation,
+    EncodedSilo,
+    features_from,
+    groups_of_one_space,
+    in_space,
+    shared_columns,
+)
+from flic.silos.models import BoostedModel, LinearModel, Model, NetworkModel
+
+STACK_WIDTH = 100
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Models of the clients a candidate can serve, and what training left behind."""
+
+    models: Mapping[str, Model]
+    records: Sequence[Record] = ()
+    shared: Mapping[str, torch.Tensor] = field(default_factory=dict)
+
+
+class Candidate(ABC):
+    """One way to get a model."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    federated: ClassVar[bool]
+    tasks: ClassVar[Sequence[TaskName]] = ("classification", "regression")
+
+    def served(self, encoded: EncodedFederation) -> list[str]:
+        """Names of the clients it has something to offer to."""
+        return [silo.name for silo in encoded.silos]
+
+    @abstractmethod
+    def learn(self, encoded: EncodedFederation, settings: MethodSettings, *, seed: int) -> Learned:
+        """Models of the served clients, learnt from their training rows."""
+
+
+class Alone(Candidate):
+    """A model that each client fits by itself."""
+
+    federated = False
+
+    def learn(self, encoded: EncodedFederation, settings: MethodSettings, *, seed: int) -> Learned:
+        return Learned({s.name: self.fit(s, encoded, settings, seed) for s in encoded.silos})
+
+    @abstractmethod
+    def fit(
+        self, silo: EncodedSilo, encoded: EncodedFederation, settings: MethodSettings, seed: int
+    ) -> Model:
+        """The model of one client."""
+
+
+class Lda(Alone):
+    """Linear discriminant analysis with Ledoit-Wolf shrinkage."""
+
+    name = "lda"
+    title = "discriminant analysis alone"
+    tasks = ("classification",)
+
+    def fit(
+        self, silo: EncodedSilo, encoded: EncodedFederation, settings: MethodSettings, seed: int
+    ) -> Model:
+        del settings, seed
+        fitted = PooledLda().fit(silo.data.train.x.numpy(), silo.data.train.y.numpy())
+        weights = np.zeros((len(fitted.weights_), encoded.task.num_outputs))
+        bias = np.full(encoded.task.num_outputs, -np.inf)
+        weights[:, fitted.classes_], bias[fitted.classes_] = fitted.weights_, fitted.bias_
+        return LinearModel(weights, bias, is_regression=False)
+
+
+class Ridge(Alone):
+    """Ridge regression; leave-one-out chooses the penalty."""
+
+    name = "ridge"
+    title = "ridge regression alone"
+    tasks = ("regression",)
+
+    def fit(
+        self, silo: EncodedSilo, encoded: EncodedFederation, settings: MethodSettings, seed: int
+    ) -> Model:
+        from sklearn.linear_model import RidgeCV
+
+        del encoded, settings, seed
+        x, y = silo.data.train.x.double().numpy(), silo.data.train.y.double().numpy()
+        fitted = RidgeCV(alphas=np.logspace(-2, 4, 25)).fit(x, y)
+        weights, bias = np.asarray(fitted.coef_), np.asarray(fitted.intercept_)
+        return LinearModel(weights[:, None], bias[None], is_regression=True)
+
+
+class Boosting(Alone):
+    """Gradient boosted trees."""
+
+    name = "boosting"
+    title = "gradient boosting alone"
+
+    def fit(
+        self, silo: EncodedSilo, encoded: EncodedFederation, settings: MethodSettings, seed: int
+    ) -> Model:
+        from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+        classes = isinstance(encoded.task, Classification)
+        kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
+        rate = settings.estimators.boosting_rate
+        estimator = kind(learning_rate=rate, random_state=seed % 2**32, min_samples_leaf=5)
+        estimator.fit(silo.data.train.x.numpy(), silo.data.train.y.numpy())
+        return BoostedModel(estimator, encoded.task.num_outputs, is_regression=not classes)
+
+
+class Network(Candidate):
+    """A method of the engine, in a whole run of its own."""
+
+    method: ClassVar[str]
+    changes: ClassVar[Mapping[str, Any]] = {}
+
+    def views(self, encoded: EncodedFederation) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Space and positions of the features that the method sees, of each served client."""
+        silos = encoded.silos
+        return {s.name: (s.name, tuple(range(len(s.encoder.features)))) for s in silos}
+
+    def served(self, encoded: EncodedFederation) -> list[str]:
+        return list(self.views(encoded))
+
+    def simulate(self, encoded: EncodedFederation, settings: MethodSettings, *, seed: int) -> "Ran":
+        """The whole run."""
+        views = self.views(encoded)
+        own = MethodSettings.model_validate(merge(settings.model_dump(), self.changes))
+        silos = [silo for silo in encoded.silos if silo.name in views]
+        clients = tuple(in_space(s, views[s.name][1], views[s.name][0]) for s in silos)
+        data = FederatedData("tables", encoded.task, clients)
+        roster = Roster(data, own.embedding, dtype=torch.float32)
+        algorithm = build_algorithm(self.method, own, roster.population, seed=seed)
+        journal, workshop = MemoryJournal(), Workshop(algorithm, roster, seed)
+        simulation = Simulation(workshop, schedule(own), journal, InProcess(workshop))
+        for _ in simulation.steps():
+            pass
+        return Ran(roster, algorithm, journal, own)
+
+    def learn(self, encoded: EncodedFederation, settings: MethodSettings, *, seed: int) -> Learned:
+        ran, views = self.simulate(encoded, settings, seed=seed), self.views(encoded)
+        assert ran.journal.server is not None
+        shared, names = ran.journal.server.shared, ran.roster.names
+        models = {
+            name: NetworkModel(
+                method=self.method,
+                settings=ran.settings,
+                task=encoded.task,
+                schema=ran.roster[name].schema,
+                classes=ran.roster[name].classes,
+                inputs=views[name][1],
+                private=state or {},
+                shared=_needed(shared, ran.roster[name].schema),
+            )
+            for name, state in zip(names, ran.journal.states(names), strict=True)
+        }
+        return Learned(models, ran.journal.records, shared)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A finished run in memory."""
+
+    roster: Roster
+    algorithm: Algorithm
+    journal: MemoryJournal
+    settings: MethodSettings
+
+
+def schedule(settings: MethodSettings) -> Schedule:
+    """The rounds of a fit; clients are measured at the end only."""
+    training = settings.training
+    return Schedule(
+        rounds=training.rounds,
+        participation=training.participation,
+        final_round=training.final_round,
+        evaluate_every=0,
+        stack_width=STACK_WIDTH,
+    )
+
+
+def _needed(shared: Mapping[str, torch.Tensor], schema: FeatureSchema) -> dict[str, torch.Tensor]:
+    """The shared tensors that one client uses: of its own space and features, where they differ."""
+    own = f"space.{schema.space}."
+    rows = {f"{own}feature.{name}" for name in schema.features}
+    return {
+        name: value
+        for name, value in shared.items()
+        if not name.startswith("space.")
+        or name in rows
+        or (name.startswith(own) and not name.startswith(f"{own}feature."))
+    }
+
+
+class Local(Network):
+    """The same network with the same budget, alone."""
+
+    name = "network"
+    title = "the same network alone"
+    federated = False
+    method = "local"
+
+
+class FlicNetwork(Network):
+    """FLIC: private embeddings aligned with shared anchors."""
+
+    name = "flic"
+    title = "flic: shared anchors, private embeddings"
+    federated = True
+    method = "flic-class"
+
+
+class SharedColumns(Network):
+    """FedAvg on the columns that every client has, which is all that it can use."""
+
+    name = "shared-columns"
+    title = "one network on the shared columns"
+    federated = True
+    method = "fedavg"
+    changes: ClassVar[Mapping[str, Any]] = {"model": {"hidden_layer": False, "predict_by": "head"}}
+
+    def views(self, encoded: EncodedFederation) -> dict[str, tuple[str, tuple[int, ...]]]:
+        common = shared_columns([silo.columns for silo in encoded.silos])
+        found = {s.name: ("shared", features_from(s, common)) for s in encoded.silos}
+        return found if all(inputs for _, inputs in found.values()) else {}
+
+
+class SameSpace(Network):
+    """FedAvg among clients with exactly the same columns."""
+
+    name = "same-space"
+    title = "one network per group of equal columns"
+    federated = True
+    method = "fedavg"
+    changes: ClassVar[Mapping[str, Any]] = {"model": {"hidden_layer": False, "predict_by": "head"}}
+
+    def views(self, encoded: EncodedFederation) -> dict[str, tuple[str, tuple[int, ...]]]:
+        by_name = {silo.name: silo for silo in encoded.silos}
+        groups = groups_of_one_space({name: silo.columns for name, silo in by_name.items()})
+        return {
+            name: (f"group {number}", tuple(range(len(by_name[name].encoder.features))))
+            for number, names in enumerate(groups)
+            for name in names
+        }
+
+
+CANDIDATES: dict[str, Candidate] = {
+    kind.name: kind()
+    for kind in (Local, Lda, Ridge, Boosting, FlicNetwork, SharedColumns, SameSpace)
+}
+
+
+def candidates_for(
+    task: TaskName, names: Sequence[str], encoded: EncodedFederation
+) -> dict[str, Candidate]:
+    """Candidates that can learn the task and serve someone; `names` empty means all."""
+    return {
+        name: candidate
+        for name, candidate in CANDIDATES.items()
+        if task in candidate.tasks and (not names or name in names) and candidate.served(encoded)
+    }

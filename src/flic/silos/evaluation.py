@@ -1,0 +1,205 @@
+"""Every candidate on every split: what each client would have got, and what it would have chosen.
+
+A split is worked through as its client would: candidates are cross-validated inside the training
+rows, one temperature per candidate and one choice per client follow from that over the
+federation, and only then are the held-out rows looked at.
+"""
+
+import multiprocessing
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from flic.data.tables.table import TableFederation
+from flic.data.task import Classification
+from flic.federation.runners import leave_with_parent
+from flic.silos.candidates import CANDIDATES, Candidate, Learned, candidates_for
+from flic.silos.choice import Choice, Experience, RowScores, choose, estimates, experience
+from flic.silos.encoding import EncodedFederation, encode
+from flic.silos.metrics import figures, log_likelihoods, row_scores
+from flic.silos.models import Model, log_probabilities
+from flic.silos.settings import FitSettings
+from flic.silos.splits import Rows, cross_validation
+
+Predictions = dict[str, dict[str, np.ndarray]]
+"""candidate → client → predictions of its held-out rows."""
+
+TEMPERATURES = 2.0 ** np.arange(-6, 2.5, 0.5)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What cross-validation inside some training rows taught."""
+
+    temperatures: Mapping[str, float]
+    known: Mapping[str, Experience]
+    choices: Mapping[str, Mapping[str, Choice]]  # "alone", "federated", "kept" → client → choice
+    scores: Mapping[str, Mapping[str, float]]  # candidate → client → mean row score
+
+
+@dataclass(frozen=True)
+class SplitResult:
+    """One split: figures of the held-out rows, and what was chosen without looking at them."""
+
+    figures: Mapping[str, Mapping[str, Mapping[str, float]]]  # candidate → client → metric
+    trial: Trial
+    test_share: Mapping[str, float]  # of each client's rows
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Tables and settings: all that a split needs."""
+
+    federation: TableFederation
+    settings: FitSettings
+
+    def encode(self, rows: Rows) -> EncodedFederation:
+        """The clients' rows of one split, encoded."""
+        return encode(self.federation.tables, self.federation.task, rows)
+
+    def candidates(self, encoded: EncodedFederation) -> dict[str, Candidate]:
+        """Candidates that have something to offer here."""
+        return candidates_for(self.federation.task.name, self.settings.candidates, encoded)
+
+    def learn(self, candidate: Candidate, encoded: EncodedFederation, *, seed: int) -> Learned:
+        """One candidate's models."""
+        return candidate.learn(encoded, self.settings.method, seed=seed)
+
+    def predictions(self, rows: Rows, *, seed: int) -> Predictions:
+        """Held-out predictions of every candidate, learnt from the training rows."""
+        encoded = self.encode(rows)
+        held_out = {silo.name: silo.data.test.x.numpy() for silo in encoded.silos}
+        return {
+            name: _predict(self.learn(candidate, encoded, seed=seed).models, held_out)
+            for name, candidate in self.candidates(encoded).items()
+        }
+
+    def trial(self, training: Mapping[str, np.ndarray], *, seed: int) -> Trial:
+        """Cross-validation inside the training rows."""
+        tables = [t.take(training[t.name]) for t in self.federation.tables]
+        inner = Bench(_with_tables(self.federation, tables), self.settings)
+        found: dict[str, dict[str, list[np.ndarray]]] = {}
+        labels: dict[str, list[np.ndarray]] = {t.name: [] for t in tables}
+        path = ("inner", seed)
+        for rows in cross_validation(tables, self.settings.folds, seed=seed, path=path):
+            for table in tables:
+                labels[table.name].append(table.y[rows[table.name][1]])
+            for candidate, by_client in inner.predictions(rows, seed=seed).items():
+                for client, predicted in by_client.items():
+                    found.setdefault(candidate, {}).setdefault(client, []).append(predicted)
+        y = {name: np.concatenate(parts) for name, parts in labels.items()}
+        whole = {m: {c: np.concatenate(p) for c, p in own.items()} for m, own in found.items()}
+        return self._conclude(whole, y)
+
+    def _conclude(self, predicted: Predictions, y: Mapping[str, np.ndarray]) -> Trial:
+        temperatures = {}
+        if isinstance(self.federation.task, Classification):
+            temperatures = {name: best_temperature(own, y) for name, own in predicted.items()}
+        metric = self.settings.metric_for(self.federation.task)
+        scores: RowScores = {
+            name: {
+                client: row_scores(metric, tempered(p, temperatures.get(name)), y[client])
+                for client, p in own.items()
+            }
+            for name, own in predicted.items()
+        }
+        reference = next(name for name in scores if not CANDIDATES[name].federated)
+        known = experience(scores, reference)
+        expected = {c: estimates(scores, known, reference, c) for c in y}
+        means = {m: {c: float(s.mean()) for c, s in own.items()} for m, own in scores.items()}
+        return Trial(temperatures, known, _choices(expected, list(scores)), means)
+
+    def split(self, rows: Rows, *, seed: int) -> SplitResult:
+        """One split, worked through as a client would."""
+        trial = self.trial({name: train for name, (train, _) in rows.items()}, seed=seed)
+        y = {t.name: t.y[rows[t.name][1]] for t in self.federation.tables}
+        found = {
+            name: {
+                client: figures(
+                    self.federation.task, tempered(p, trial.temperatures.get(name)), y[client]
+                )
+                for client, p in own.items()
+            }
+            for name, own in self.predictions(rows, seed=seed).items()
+        }
+        shares = {
+            name: len(test) / (len(train) + len(test)) for name, (train, test) in rows.items()
+        }
+        return SplitResult(found, trial, shares)
+
+
+def _with_tables(federation: TableFederation, tables: Sequence) -> TableFederation:
+    return TableFederation(federation.task, federation.labels, tuple(tables))
+
+
+def _predict(
+    models: Mapping[str, Model], held_out: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    return {name: model.predict(held_out[name]) for name, model in models.items()}
+
+
+def _choices(
+    expected: Mapping[str, Mapping[str, tuple[float, float]]], names: Sequence[str]
+) -> dict[str, dict[str, Choice]]:
+    among = {
+        "alone": [n for n in names if not CANDIDATES[n].federated],
+        "federated": [n for n in names if CANDIDATES[n].federated],
+        "kept": list(names),
+    }
+    return {
+        kind: {
+            client: choice
+            for client, own in expected.items()
+            if (choice := choose(own, able)) is not None
+        }
+        for kind, able in among.items()
+    }
+
+
+def tempered(predicted: np.ndarray, temperature: float | None) -> np.ndarray:
+    """Log-probabilities at a temperature; responses as they are."""
+    return predicted if temperature is None else log_probabilities(predicted * temperature)
+
+
+def best_temperature(predicted: Mapping[str, np.ndarray], y: Mapping[str, np.ndarray]) -> float:
+    """The factor on the scores with the best mean likelihood over the clients."""
+
+    def likelihood(factor: float) -> float:
+        own = [log_likelihoods(tempered(p, factor), y[c]).mean() for c, p in predicted.items()]
+        return float(np.mean(own))
+
+    return float(max(TEMPERATURES, key=likelihood))
+
+
+# ---- many splits, in one process or several ------------------------------------------------
+
+
+def work_through(bench: Bench, splits: Sequence[Rows], *, workers: int) -> Iterator[SplitResult]:
+    """Results of the splits, in their order; they do not depend on the number of processes."""
+    seeds = [bench.settings.seed + number for number in range(len(splits))]
+    if workers == 1:
+        torch.set_num_threads(1)
+        yield from (bench.split(rows, seed=s) for rows, s in zip(splits, seeds, strict=True))
+        return
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, spawn, _equip, (bench,)) as pool:
+        yield from pool.map(_split, splits, seeds)
+
+
+_bench: Bench | None = None
+
+
+def _equip(bench: Bench) -> None:
+    global _bench
+    threading.Thread(target=leave_with_parent, daemon=True).start()
+    torch.set_num_threads(1)
+    _bench = bench
+
+
+def _split(rows: Rows, seed: int) -> SplitResult:
+    assert _bench is not None
+    return _bench.split(rows, seed=seed)

@@ -1,0 +1,132 @@
+"""A fitted federation: the verdict, and for every client the model it keeps."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from flic.data.tables import Column, Declared, Labelling, SiloTable, conform
+from flic.data.tables.encoder import TableEncoder
+from flic.data.task import Classification, Task
+from flic.errors import ConfigError, DataError
+from flic.federation.journal import Record
+from flic.silos.candidates import CANDIDATES
+from flic.silos.choice import Experience
+from flic.silos.evaluation import tempered
+from flic.silos.models import Model
+from flic.silos.settings import FitSettings
+from flic.silos.verdict import Verdict
+
+
+@dataclass(frozen=True, eq=False)
+class Predicted:
+    """Predictions of some rows, in their order, and what was done about their columns."""
+
+    values: np.ndarray  # names of classes, or responses
+    probabilities: np.ndarray | None  # [rows, classes]; None in a regression
+    scores: np.ndarray  # log-probabilities, or responses in one column
+    notes: Sequence[str]
+
+
+@dataclass(frozen=True, eq=False)
+class FittedClient:
+    """One client after a fit: how its rows are read, encoded and predicted. It stays at home."""
+
+    name: str
+    columns: tuple[Column, ...]
+    declared: Declared
+    labelling: Labelling
+    encoder: TableEncoder
+    candidate: str
+    temperature: float | None
+    model: Model
+    task: Task
+    labels: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        table: SiloTable,
+        encoder: TableEncoder,
+        kept: tuple[str, float | None, Model],
+        task: Task,
+        labels: tuple[str, ...],
+    ) -> "FittedClient":
+        """The client of a table, with the model it keeps."""
+        assert table.labelling is not None
+        candidate, temperature, model = kept
+        return cls(
+            name=table.name,
+            columns=table.columns,
+            declared=table.declared,
+            labelling=table.labelling,
+            encoder=encoder,
+            candidate=candidate,
+            temperature=temperature,
+            model=model,
+            task=task,
+            labels=labels,
+        )
+
+    def predict(self, frame: pd.DataFrame) -> Predicted:
+        """Predictions of raw rows."""
+        formed, notes = conform(frame, self.columns, self.declared, f"client '{self.name}'")
+        if not set(frame.columns) & {column.name for column in self.columns}:
+            raise DataError(
+                f"client '{self.name}': the rows have none of its {len(self.columns)} columns; "
+                f"expected {', '.join(c.name for c in self.columns[:5])} and so on. Give a file of "
+                "this client."
+            )
+        x = self.encoder.transform(formed)
+        raw = self.model.predict(x) if len(x) else np.zeros((0, self.task.num_outputs))
+        scores = tempered(raw, self.temperature) if len(x) else raw
+        if not isinstance(self.task, Classification):
+            return Predicted(scores[:, 0], None, scores, notes)
+        names = np.array(self.labels, dtype=object)
+        return Predicted(names[scores.argmax(1)], np.exp(scores), scores, notes)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedFederation:
+    """All that a fit leaves: no row of anyone."""
+
+    task: Task
+    labels: tuple[str, ...]
+    settings: FitSettings
+    verdict: Verdict
+    clients: Mapping[str, FittedClient]
+    shared: Mapping[str, Tensor]  # {α, μ} of flic, all that a newcomer is given
+    known: Mapping[str, Experience]  # with each candidate, for a newcomer's choice
+    temperatures: Mapping[str, float]
+    records: Sequence[Record]  # of flic's rounds
+    portrait: Mapping[str, Any]  # plain values for the report: latent view, alignment, traffic
+    notices: Sequence[str] = ()
+
+    def client(self, name: str) -> FittedClient:
+        """One client by name."""
+        if name not in self.clients:
+            raise ConfigError(
+                f"client is {name!r}; expected one of {', '.join(map(repr, self.clients))}. "
+                "To add a site, use: flic join"
+            )
+        return self.clients[name]
+
+    def with_client(self, client: FittedClient, verdict: Verdict) -> "FittedFederation":
+        """The federation with one more client, and its line in the verdict."""
+        lines = (*self.verdict.clients, *verdict.clients)
+        candidates = {
+            name: {**own, **verdict.candidates.get(name, {})}
+            for name, own in self.verdict.candidates.items()
+        }
+        return replace(
+            self,
+            clients={**self.clients, client.name: client},
+            verdict=replace(self.verdict, clients=lines, candidates=candidates),
+        )
+
+    def title_of(self, name: str) -> str:
+        """What a client keeps, in words."""
+        return CANDIDATES[self.client(name).candidate].title

@@ -1,0 +1,98 @@
+"""The fit: verdict by splits, choice on all rows, and the models that are kept."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from flic.data.tables import TableFederation
+from flic.errors import ConfigError
+from flic.silos.candidates import CANDIDATES, FlicNetwork, Learned
+from flic.silos.encoding import EncodedFederation
+from flic.silos.evaluation import Bench, Trial, work_through
+from flic.silos.fitted import FittedClient, FittedFederation
+from flic.silos.portrait import portrait
+from flic.silos.settings import FitSettings
+from flic.silos.splits import outer_splits
+from flic.silos.verdict import verdict
+
+OnStep = Callable[[int, int, str], None]
+"""Told after every step: how many are done, how many there are, and what is next."""
+
+
+def fit(
+    federation: TableFederation,
+    settings: FitSettings,
+    *,
+    workers: int = 1,
+    on_step: OnStep = lambda done, total, what: None,
+) -> FittedFederation:
+    """Every candidate on every split, then what each client keeps, trained on all its rows."""
+    bench = Bench(federation, settings)
+    _refuse_unknown_candidates(bench)
+    splits = outer_splits(federation.tables, settings)
+    total = len(splits) + 2
+    on_step(0, total, "splits")
+    results = []
+    for result in work_through(bench, splits, workers=workers):
+        results.append(result)
+        on_step(len(results), total, "splits")
+    everything = {table.name: np.arange(len(table)) for table in federation.tables}
+    final = bench.trial(everything, seed=settings.seed)
+    on_step(total - 1, total, "models")
+    encoded = bench.encode({name: (rows, rows[:0]) for name, rows in everything.items()})
+    learned = _learn_kept(bench, encoded, final)
+    metric = settings.metric_for(federation.task)
+    rows = {table.name: len(table) for table in federation.tables}
+    fitted = FittedFederation(
+        task=federation.task,
+        labels=federation.labels,
+        settings=settings,
+        verdict=verdict(results, final, metric=metric, rows=rows),
+        clients=_clients(federation, encoded, final, learned),
+        shared=learned[FlicNetwork.name].shared if FlicNetwork.name in learned else {},
+        known=final.known,
+        temperatures=final.temperatures,
+        records=learned[FlicNetwork.name].records if FlicNetwork.name in learned else (),
+        portrait=portrait(bench, splits[0]),
+        notices=federation.notices,
+    )
+    on_step(total, total, "done")
+    return fitted
+
+
+def _refuse_unknown_candidates(bench: Bench) -> None:
+    unknown = [name for name in bench.settings.candidates if name not in CANDIDATES]
+    if unknown:
+        raise ConfigError(
+            f"candidates: got {', '.join(map(repr, unknown))}; expected some of "
+            f"{', '.join(CANDIDATES)}. Correct the names, or leave the key out for all."
+        )
+    chosen = bench.settings.candidates or tuple(CANDIDATES)
+    if all(CANDIDATES[name].federated for name in chosen):
+        raise ConfigError(
+            f"candidates: got {', '.join(chosen)}, none of which stays alone; expected one to "
+            "compare with, of network, lda, ridge or boosting. Add one."
+        )
+
+
+def _learn_kept(bench: Bench, encoded: EncodedFederation, final: Trial) -> dict[str, Learned]:
+    """Models of all rows by every candidate that someone keeps, and by flic for newcomers."""
+    kept = {choice.candidate for choice in final.choices["kept"].values()}
+    able = bench.candidates(encoded)
+    wanted = [name for name in able if name in kept or name == FlicNetwork.name]
+    return {name: bench.learn(able[name], encoded, seed=bench.settings.seed) for name in wanted}
+
+
+def _clients(
+    federation: TableFederation,
+    encoded: EncodedFederation,
+    final: Trial,
+    learned: Mapping[str, Learned],
+) -> dict[str, FittedClient]:
+    found = {}
+    for table, silo in zip(federation.tables, encoded.silos, strict=True):
+        name = final.choices["kept"][table.name].candidate
+        kept = (name, final.temperatures.get(name), learned[name].models[table.name])
+        client = FittedClient.of(table, silo.encoder, kept, federation.task, federation.labels)
+        found[table.name] = client
+    return found

@@ -1,0 +1,284 @@
+"""A fitted federation as a folder: JSON, safetensors and a model card; loading runs no code.
+
+DIR/
+  federation.json    version, task, labels, settings, clients; SHA-256 of every other file
+  verdict.json       the verdict, and every candidate's figures
+  rounds.json        flic's rounds: loss terms, bytes sent
+  portrait.json      plain values for the report
+  shared.safetensors α and the anchors: what a newcomer is given
+  clients/00-NAME/   one folder per client, to be kept by that client alone:
+    client.json        columns, labels and the fitted encoder
+    model.json, model.safetensors or model.skops
+  README.md          the model card
+
+A folder is written beside its place and renamed, so that it is there whole or not at all.
+"""
+
+import hashlib
+import json
+import math
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+
+from flic.data.tables import Column, Declared, Labelling
+from flic.data.tables.encoder import TableEncoder
+from flic.data.task import Classification, Regression, Task
+from flic.errors import DamagedModel, RunFolderError
+from flic.federation.checkpoint import write_atomically
+from flic.report.run_folder import environment
+from flic.silos.card import model_card
+from flic.silos.choice import Experience
+from flic.silos.fitted import FittedClient, FittedFederation
+from flic.silos.models import KINDS, Saved
+from flic.silos.settings import FitSettings
+from flic.silos.verdict import ClientVerdict, Difference, Verdict
+
+VERSION = 1
+MANIFEST = "federation.json"
+
+
+def refuse_occupied(folder: Path) -> None:
+    """Refuse a place that holds anything, before work starts."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunFolderError(
+            f"{folder} already holds something; expected a new or empty folder. Choose another "
+            "with --out, or remove it."
+        )
+
+
+def save(fitted: FittedFederation, folder: Path) -> None:
+    """Write a new folder, whole or not at all."""
+    refuse_occupied(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        for name, content in _files(fitted).items():
+            path = temporary / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, content)
+        temporary.replace(folder)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def update(fitted: FittedFederation, folder: Path) -> None:
+    """Bring a folder up to date: new files first, then the manifest that knows them."""
+    contents = _files(fitted)
+    manifest = contents.pop(MANIFEST)
+    for name, content in contents.items():
+        path = folder / name
+        if not path.exists() or path.read_bytes() != content:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, content)
+    write_atomically(folder / MANIFEST, manifest)
+
+
+def _files(fitted: FittedFederation) -> dict[str, bytes]:
+    """All files by name, the manifest last."""
+    places = {name: _place(i, name) for i, name in enumerate(fitted.clients)}
+    files = {
+        "verdict.json": _json(fitted.verdict.dump()),
+        "rounds.json": _json(fitted.records),
+        "portrait.json": _json(fitted.portrait),
+        "shared.safetensors": save_tensors({n: t.contiguous() for n, t in fitted.shared.items()}),
+        "README.md": model_card(fitted).encode(),
+    }
+    for name, client in fitted.clients.items():
+        files |= {f"{places[name]}/{file}": c for file, c in _client_files(client).items()}
+    body = {
+        "task": _task_facts(fitted.task),
+        "labels": list(fitted.labels),
+        "settings": fitted.settings.model_dump(mode="json"),
+        "clients": places,
+        "known": {name: asdict(known) for name, known in fitted.known.items()},
+        "temperatures": dict(fitted.temperatures),
+        "notices": list(fitted.notices),
+        "environment": environment(),
+        "files": {name: _digest(content) for name, content in files.items()},
+    }
+    manifest = {"version": VERSION, "sha256": _digest(_canonical(body)), "federation": body}
+    return files | {MANIFEST: _json(manifest)}
+
+
+def _place(number: int, name: str) -> str:
+    slug = re.sub(r"[^a-zA-Z0-9_-]+", "-", name).strip("-").lower()[:40]
+    return f"clients/{number:02d}-{slug}"
+
+
+def _client_files(client: FittedClient) -> dict[str, bytes]:
+    saved = client.model.save()
+    facts = {
+        "name": client.name,
+        "columns": [asdict(column) for column in client.columns],
+        "declared": client.declared.model_dump(mode="json"),
+        "labelling": client.labelling.model_dump(mode="json"),
+        "encoder": client.encoder.model_dump(mode="json"),
+        "candidate": client.candidate,
+        "temperature": client.temperature,
+    }
+    model = {"kind": saved.kind, "facts": saved.facts}
+    files = {"client.json": _json(facts), "model.json": _json(model)}
+    if saved.tensors:
+        tensors = {name: tensor.contiguous() for name, tensor in saved.tensors.items()}
+        files["model.safetensors"] = save_tensors(tensors)
+    return files | ({"model.skops": saved.trees} if saved.trees else {})
+
+
+# ---- loading -------------------------------------------------------------------------------
+
+
+def load(folder: Path) -> FittedFederation:
+    """The federation, if it is what was written."""
+    body = _manifest(folder)
+    files = {name: _read(folder, name, digest) for name, digest in body["files"].items()}
+    try:
+        return _federation(body, files)
+    except (KeyError, TypeError, ValueError, ValidationError, SafetensorError) as error:
+        raise _damaged(folder, f"its parts do not fit together: {error}") from error
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    try:
+        outer = json.loads(path.read_bytes())
+        version, digest, body = outer["version"], outer["sha256"], outer["federation"]
+    except FileNotFoundError:
+        raise RunFolderError(
+            f"{folder} holds no fitted federation: {MANIFEST} is missing; expected a folder that "
+            "flic fit made."
+        ) from None
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise _damaged(folder, f"{MANIFEST} cannot be read ({error})") from None
+    if version != VERSION:
+        raise RunFolderError(
+            f"{folder} is of version {version}; this flic reads version {VERSION}. Fit the "
+            "federation again, or use the flic that wrote it (see environment in federation.json)."
+        )
+    if digest != _digest(_canonical(body)):
+        raise _damaged(folder, f"{MANIFEST} was changed after it was written")
+    return body
+
+
+def _read(folder: Path, name: str, digest: str) -> bytes:
+    try:
+        content = (folder / name).read_bytes()
+    except OSError as error:
+        raise _damaged(folder, f"{name} cannot be read ({error.strerror})") from None
+    if _digest(content) != digest:
+        raise _damaged(folder, f"{name} is not what was written")
+    return content
+
+
+def _damaged(folder: Path, what: str) -> DamagedModel:
+    return DamagedModel(
+        f"{folder}: {what}; expected the files as flic fit wrote them. Restore the folder from a "
+        "copy, or fit the federation again."
+    )
+
+
+def _federation(body: Mapping[str, Any], files: Mapping[str, bytes]) -> FittedFederation:
+    task, labels = _task(body["task"]), tuple(body["labels"])
+    return FittedFederation(
+        task=task,
+        labels=labels,
+        settings=FitSettings.model_validate(body["settings"]),
+        verdict=_verdict(json.loads(files["verdict.json"])),
+        clients={n: _client(place, files, task, labels) for n, place in body["clients"].items()},
+        shared=load_tensors(files["shared.safetensors"]),
+        known={name: Experience(**known) for name, known in body["known"].items()},
+        temperatures=body["temperatures"],
+        records=json.loads(files["rounds.json"]),
+        portrait=json.loads(files["portrait.json"]),
+        notices=body["notices"],
+    )
+
+
+def _client(
+    place: str, files: Mapping[str, bytes], task: Task, labels: tuple[str, ...]
+) -> FittedClient:
+    facts, model = (json.loads(files[f"{place}/{name}.json"]) for name in ("client", "model"))
+    tensors = files.get(f"{place}/model.safetensors")
+    saved = Saved(
+        model["kind"],
+        model["facts"],
+        load_tensors(tensors) if tensors is not None else {},
+        files.get(f"{place}/model.skops", b""),
+    )
+    return FittedClient(
+        name=facts["name"],
+        columns=tuple(Column(**column) for column in facts["columns"]),
+        declared=Declared.model_validate(facts["declared"]),
+        labelling=Labelling.model_validate(facts["labelling"]),
+        encoder=TableEncoder.model_validate(facts["encoder"]),
+        candidate=facts["candidate"],
+        temperature=facts["temperature"],
+        model=KINDS[saved.kind].load(saved, task),
+        task=task,
+        labels=labels,
+    )
+
+
+def _verdict(raw: Mapping[str, Any]) -> Verdict:
+    lines = tuple(
+        ClientVerdict(
+            **{
+                **line,
+                "difference": _difference(line["difference"]),
+                "kept_against_alone": _difference(line["kept_against_alone"]),
+            }
+        )
+        for line in raw["clients"]
+    )
+    return Verdict(
+        **{
+            **raw,
+            "clients": lines,
+            "all_clients": _difference(raw["all_clients"]),
+            "kept_against_alone": _difference(raw["kept_against_alone"]),
+        }
+    )
+
+
+def _difference(raw: Mapping[str, float | None]) -> Difference:
+    return Difference(**{name: math.nan if v is None else v for name, v in raw.items()})
+
+
+def _task_facts(task: Task) -> dict[str, Any]:
+    return {"name": task.name, **asdict(task)}
+
+
+def _task(facts: Mapping[str, Any]) -> Task:
+    kind = Classification if facts["name"] == "classification" else Regression
+    return kind(**{key: value for key, value in facts.items() if key != "name"})
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(_plain(value), indent=1, ensure_ascii=False, allow_nan=False).encode()
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN and no infinity: what is not known is null."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(own) for key, own in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(own) for own in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _canonical(body: object) -> bytes:
+    return json.dumps(_plain(body), sort_keys=True, separators=(",", ":")).encode()
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

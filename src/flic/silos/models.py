@@ -1,0 +1,212 @@
+"""What a client has after a fit: a model of its own encoded rows, whoever helped to learn it.
+
+Part 6 of the flow, for tables. A model is plain values and tensors; nothing it saves is code.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flic.algorithms import MethodSettings, ServerState, build_algorithm
+from flic.data.client_data import ClientData, FederatedData, Split
+from flic.data.schema import FeatureSchema
+from flic.data.task import Classification, Regression, Task
+from flic.errors import DamagedModel
+from flic.federation.roster import Roster
+
+#: Probability below which nothing is believed; the logarithm of 0 would rule every mean.
+FLOOR = 1e-6
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A model as it lies in a file."""
+
+    kind: str
+    facts: dict[str, Any]
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    trees: bytes = b""  # boosting only, in skops' format
+
+
+class Model(ABC):
+    """A fitted model of one client."""
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """Log-probabilities of the classes, or responses in one column, of encoded rows."""
+
+    @abstractmethod
+    def save(self) -> Saved:
+        """The model as plain values."""
+
+    @classmethod
+    @abstractmethod
+    def load(cls, saved: Saved, task: Task) -> "Model":
+        """The model from plain values."""
+
+
+def log_probabilities(scores: np.ndarray) -> np.ndarray:
+    """Normalised class scores; −∞ stays for classes that a client does not hold."""
+    return torch.log_softmax(torch.from_numpy(scores).double(), 1).numpy()
+
+
+@dataclass(frozen=True, eq=False)
+class LinearModel(Model):
+    """Scores x W + b: discriminant analysis, or ridge regression."""
+
+    kind: ClassVar[str] = "linear"
+    weights: np.ndarray  # [features, outputs]
+    bias: np.ndarray  # [outputs], −∞ for classes not held
+    is_regression: bool
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        scores = x.astype(float) @ self.weights + self.bias
+        return scores if self.is_regression else log_probabilities(scores)
+
+    def save(self) -> Saved:
+        tensors = {"weights": torch.from_numpy(self.weights), "bias": torch.from_numpy(self.bias)}
+        return Saved(self.kind, {}, tensors)
+
+    @classmethod
+    def load(cls, saved: Saved, task: Task) -> "LinearModel":
+        weights, bias = (saved.tensors[name].numpy() for name in ("weights", "bias"))
+        if weights.ndim != 2 or bias.shape != (task.num_outputs,) != weights.shape[1:]:
+            raise DamagedModel(
+                f"a linear model has weights {weights.shape} and bias {bias.shape}; expected "
+                f"{task.num_outputs} outputs. Fit the federation again."
+            )
+        return cls(weights, bias, isinstance(task, Regression))
+
+
+@dataclass(frozen=True, eq=False)
+class BoostedModel(Model):
+    """Gradient boosted trees of scikit-learn."""
+
+    kind: ClassVar[str] = "boosting"
+    #: The only type beyond skops' own list that a file of ours holds; never read from the file.
+    TRUSTED: ClassVar[Sequence[str]] = (
+        "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    )
+    estimator: Any
+    num_outputs: int
+    is_regression: bool
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        if self.is_regression:
+            return self.estimator.predict(x)[:, None]
+        probabilities = np.zeros((len(x), self.num_outputs))
+        probabilities[:, self.estimator.classes_] = self.estimator.predict_proba(x)
+        with np.errstate(divide="ignore"):
+            return np.log(probabilities)
+
+    def save(self) -> Saved:
+        import skops.io
+
+        return Saved(self.kind, {}, trees=skops.io.dumps(self.estimator))
+
+    @classmethod
+    def load(cls, saved: Saved, task: Task) -> "BoostedModel":
+        import skops.io
+
+        try:
+            estimator = skops.io.loads(saved.trees, trusted=list(cls.TRUSTED))
+        except Exception as error:  # skops raises what the broken part happens to raise
+            raise DamagedModel(
+                f"a boosted model cannot be read ({error}); expected the file that flic wrote. "
+                "Fit the federation again."
+            ) from error
+        return cls(estimator, task.num_outputs, isinstance(task, Regression))
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkModel(Model):
+    """g_θi ∘ φ_i with the shared part it was trained under; predicts through the engine."""
+
+    kind: ClassVar[str] = "network"
+    method: str
+    settings: MethodSettings
+    task: Task
+    schema: FeatureSchema
+    classes: tuple[int, ...]
+    inputs: tuple[int, ...]  # positions of the network's features among the client's encoded ones
+    private: Mapping[str, Tensor]
+    shared: Mapping[str, Tensor]
+
+    @cached_property
+    def client(self) -> ClientData:
+        """A stand-in for the client: prediction needs no row of it, only which classes it holds."""
+        real = isinstance(self.task, Regression)
+        y = torch.zeros(2) if real else torch.tensor(self.classes)
+        nothing = Split(torch.zeros(0, self.schema.dim), y[:0])
+        train = Split(torch.zeros(len(y), self.schema.dim), y)
+        return ClientData("client", self.schema, train, nothing, nothing)
+
+    @cached_property
+    def _roster(self) -> Roster:
+        data = FederatedData("prediction", self.task, (self.client,))
+        return Roster(data, self.settings.embedding, dtype=torch.float32)
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        roster, names = self._roster, [self.client.name]
+        algorithm = build_algorithm(self.method, self.settings, roster.population, seed=0)
+        rows = torch.from_numpy(np.ascontiguousarray(x[:, list(self.inputs)]))
+        labels = torch.zeros(len(rows), dtype=self.client.train.y.dtype)
+        stack = roster.stack(names, [self.private])
+        server = ServerState(0, self.shared)
+        data = roster.stacked_data(names)
+        [scores] = algorithm.predict(server, stack, data, [Split(rows, labels)])
+        if isinstance(self.task, Classification):
+            return log_probabilities(scores.numpy())
+        return scores.numpy().astype(float)
+
+    def save(self) -> Saved:
+        facts = {
+            "method": self.method,
+            "settings": self.settings.model_dump(mode="json"),
+            "space": self.schema.space,
+            "features": list(self.schema.features),
+            "classes": list(self.classes),
+            "inputs": list(self.inputs),
+        }
+        private = {f"private.{name}": value for name, value in self.private.items()}
+        shared = {f"shared.{name}": value for name, value in self.shared.items()}
+        return Saved(self.kind, facts, {**private, **shared})
+
+    @classmethod
+    def load(cls, saved: Saved, task: Task) -> "NetworkModel":
+        facts = saved.facts
+        model = cls(
+            method=facts["method"],
+            settings=MethodSettings.model_validate(facts["settings"]),
+            task=task,
+            schema=FeatureSchema(facts["space"], tuple(facts["features"])),
+            classes=tuple(facts["classes"]),
+            inputs=tuple(facts["inputs"]),
+            private=_under("private.", saved.tensors),
+            shared=_under("shared.", saved.tensors),
+        )
+        try:
+            model.predict(np.zeros((1, 1 + max(model.inputs)), np.float32))
+        except (RuntimeError, KeyError, IndexError) as error:
+            raise DamagedModel(
+                f"a network does not fit its settings ({error}); expected the tensors that flic "
+                "wrote. Fit the federation again."
+            ) from error
+        return model
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {n.removeprefix(prefix): v for n, v in tensors.items() if n.startswith(prefix)}
+
+
+KINDS: dict[str, type[Model]] = {
+    kind.kind: kind for kind in (LinearModel, BoostedModel, NetworkModel)
+}

@@ -1,0 +1,218 @@
+"""Does joining help me? Alone against the federation, per client, with an interval and a sentence.
+
+Differences are paired: both sides were chosen, trained and tested on the same rows of each
+split. Splits overlap, so the variance of their mean is corrected (Nadeau and Bengio 2003).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from scipy.stats import t as student
+
+from flic.silos.candidates import CANDIDATES
+from flic.silos.choice import Choice
+from flic.silos.evaluation import SplitResult, Trial
+from flic.silos.metrics import HIGHER_IS_BETTER
+
+Word = Literal["helps", "no difference shown", "harms"]
+
+_AS_PERCENT = ("accuracy", "balanced_accuracy")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A mean over splits with its 95 % interval; positive is better, whatever the metric."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def word(self) -> Word:
+        """What the interval shows."""
+        if self.low > 0:
+            return "helps"
+        return "harms" if self.high < 0 else "no difference shown"
+
+
+@dataclass(frozen=True)
+class ClientVerdict:
+    """One client's line."""
+
+    client: str
+    rows: int
+    alone: str  # the candidate most often chosen among those that stay alone
+    alone_score: float
+    federation: str  # likewise among the federated ones
+    federation_score: float
+    difference: Difference
+    kept: str  # what the client keeps in the end
+    kept_score: float  # held-out score of whatever it would have kept, split by split
+    kept_against_alone: Difference
+    reason: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The whole answer."""
+
+    metric: str
+    splits: int
+    clients: tuple[ClientVerdict, ...]
+    all_clients: Difference  # mean over clients of federation against alone
+    kept_against_alone: Difference  # mean over clients of what is kept against alone
+    candidates: Mapping[str, Mapping[str, Mapping[str, float]]]  # candidate → client → metric, mean
+
+    def dump(self) -> dict[str, Any]:
+        """The verdict as plain values."""
+        return asdict(self)
+
+    def __getitem__(self, client: str) -> ClientVerdict:
+        return next(line for line in self.clients if line.client == client)
+
+
+def verdict(
+    results: Sequence[SplitResult],
+    final: Trial,
+    *,
+    metric: str,
+    rows: Mapping[str, int],
+) -> Verdict:
+    """The verdict from all splits, and the choice that all rows together ask for."""
+    chosen = {
+        kind: {client: _scores(results, kind, client, metric) for client in rows}
+        for kind in ("alone", "federated", "kept")
+    }
+    share = float(np.mean([list(result.test_share.values()) for result in results]))
+
+    def against_alone(kind: str, clients: Sequence[str]) -> Difference:
+        sign = 1.0 if HIGHER_IS_BETTER[metric] else -1.0
+        gains = [chosen[kind][c] - chosen["alone"][c] for c in clients]
+        return difference(sign * np.mean(gains, axis=0), share)
+
+    lines = tuple(
+        _line(client, count, results, final, chosen, metric, against_alone)
+        for client, count in rows.items()
+    )
+    return Verdict(
+        metric=metric,
+        splits=len(results),
+        clients=lines,
+        all_clients=against_alone("federated", list(rows)),
+        kept_against_alone=against_alone("kept", list(rows)),
+        candidates=_means(results),
+    )
+
+
+def difference(gains: np.ndarray, test_share: float) -> Difference:
+    """Mean gain over splits with an interval that knows that splits share training rows."""
+    gains = gains[~np.isnan(gains)]
+    if len(gains) < 2:
+        return Difference(float(np.mean(gains)) if len(gains) else 0.0, -np.inf, np.inf)
+    mean, count = float(gains.mean()), len(gains)
+    variance = gains.var(ddof=1) * (1 / count + test_share / (1 - test_share))
+    half = float(student.ppf(0.975, count - 1) * np.sqrt(variance))
+    return Difference(mean, mean - half, mean + half)
+
+
+def _scores(results: Sequence[SplitResult], kind: str, client: str, metric: str) -> np.ndarray:
+    """The client's held-out figure on every split, by what it had chosen there.
+
+    Where nothing federated can serve a client, it stays alone: the difference is then 0.
+    """
+    found = []
+    for result in results:
+        choices = result.trial.choices
+        choice = choices[kind].get(client) or choices["alone"][client]
+        found.append(result.figures[choice.candidate][client][metric])
+    return np.array(found)
+
+
+def _line(
+    client: str,
+    rows: int,
+    results: Sequence[SplitResult],
+    final: Trial,
+    chosen: Mapping[str, Mapping[str, np.ndarray]],
+    metric: str,
+    against_alone: Callable[[str, Sequence[str]], Difference],
+) -> ClientVerdict:
+    gain = against_alone("federated", [client])
+    kept = final.choices["kept"][client]
+    own = {kind: float(np.nanmean(chosen[kind][client])) for kind in chosen}
+    return ClientVerdict(
+        client=client,
+        rows=rows,
+        alone=_usual(results, "alone", client),
+        alone_score=own["alone"],
+        federation=_usual(results, "federated", client),
+        federation_score=own["federated"],
+        difference=gain,
+        kept=kept.candidate,
+        kept_score=own["kept"],
+        kept_against_alone=against_alone("kept", [client]),
+        reason=reason(kept),
+        sentence=sentence(client, gain, kept, metric),
+    )
+
+
+def _usual(results: Sequence[SplitResult], kind: str, client: str) -> str:
+    chosen = [result.trial.choices[kind].get(client) for result in results]
+    names = Counter(choice.candidate for choice in chosen if choice is not None)
+    return names.most_common(1)[0][0] if names else ""
+
+
+def _means(results: Sequence[SplitResult]) -> dict[str, dict[str, dict[str, float]]]:
+    first = results[0].figures
+    return {
+        candidate: {
+            client: {
+                metric: _nanmean([r.figures[candidate][client][metric] for r in results])
+                for metric in figures
+            }
+            for client, figures in by_client.items()
+        }
+        for candidate, by_client in first.items()
+    }
+
+
+def _nanmean(values: Sequence[float]) -> float:
+    known = [value for value in values if value == value]
+    return float(np.mean(known)) if known else float("nan")
+
+
+def reason(choice: Choice) -> str:
+    """Why a model is kept, in a sentence."""
+    title = CANDIDATES[choice.candidate].title
+    if choice.runner_up is None:
+        return f"{title}: nothing else can serve this client."
+    other = CANDIDATES[choice.runner_up].title
+    return (
+        f"{title} did best in cross-validation over the federation, ahead of {other} by "
+        f"{choice.lead:.3f}; the client's own rows have {choice.own_weight:.0%} of the say."
+    )
+
+
+def sentence(client: str, gain: Difference, kept: Choice, metric: str) -> str:
+    """The verdict in plain words."""
+    mean, low, high = (shown(metric, value) for value in (gain.mean, gain.low, gain.high))
+    by = f"{mean} (95 % interval {low} to {high})"
+    stays = not CANDIDATES[kept.candidate].federated
+    if gain.word == "helps":
+        model = f"keep {CANDIDATES[kept.candidate].title}"
+        return f"Joining helps {client}: {by}; {model}."
+    if gain.word == "harms":
+        return f"Joining harms {client}: {by}; stay alone."
+    after = "stay alone" if stays else f"keep {CANDIDATES[kept.candidate].title}"
+    return f"No difference shown for {client}: {by}; {after}."
+
+
+def shown(metric: str, value: float) -> str:
+    """A difference as people read it."""
+    if metric in _AS_PERCENT:
+        return f"{100 * value:+.1f} points"
+    return f"{value:+.3f}"
