@@ -15,7 +15,7 @@
     const [ink, soft, line, paper] = ["ink", "soft", "line", "paper"].map(colour);
     const axis = {
       gridcolor: line, zerolinecolor: soft, linecolor: line, tickcolor: line, automargin: true,
-      zeroline: false, tickfont: { color: soft }, title: { font: { color: soft, size: 13 } },
+      zeroline: false, tickfont: { color: soft }, title: { font: { color: soft, size: 13 }, standoff: 12 },
     };
     // A view with equal scales needs no more height than it has width.
     const square = own.yaxis?.scaleanchor !== undefined;

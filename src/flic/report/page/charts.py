@@ -3,6 +3,8 @@
 Colours of paper, ink and grid are left to the page, which knows whether it is dark or printed.
 """
 
+import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -42,6 +44,13 @@ def distinct(values: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(values))
 
 
+def in_order(names: Iterable[str]) -> list[str]:
+    """Distinct names with the numbers in them in their order, so that 10 comes after 9."""
+    parted = {name: re.split(r"(\d+)", name) for name in names}
+    key = {name: [int(p) if i % 2 else p for i, p in enumerate(ps)] for name, ps in parted.items()}
+    return sorted(key, key=key.__getitem__)
+
+
 def scores(story: Story) -> Chart:
     """Mean scores over rounds."""
     scale = 100 if story.measure.percent else 1
@@ -66,7 +75,7 @@ def losses(rounds: Sequence[Round]) -> Chart:
     ]
     positive = all(value > 0 for r in rounds for value in r.losses.values())
     layout = _over_rounds("loss")
-    layout["yaxis"] |= {"type": "log", "dtick": 1} if positive else {}
+    layout["yaxis"] |= {"type": "log", "dtick": 1, "exponentformat": "power"} if positive else {}
     return {"data": data, "layout": layout}
 
 
@@ -121,6 +130,7 @@ def gains(found: Gains, measure: Measure) -> Chart:
     unit = ", percentage points" if measure.percent else ""
     value_axis = {"title": {"text": f"gain in {measure.name}{unit}"}, "zeroline": True}
     names = {"tickvals": ranks, "ticktext": [plain(g.client) for g in ordered], "showgrid": False}
+    names |= {"range": [0.3, len(ordered) + 0.7]}
     rank_axis = names if named else {"title": {"text": "clients, the largest gain first"}}
     height = 24 * len(ordered) + 110 if named else 420
     layout = {"height": height, f"{along}axis": value_axis, f"{across}axis": rank_axis}
@@ -157,7 +167,7 @@ def _gain_text(gain: Gain, measure: Measure) -> str:
 
 def latent_labels(latent: Latent) -> list[str]:
     """Classes of the view, in the order of their colours."""
-    return distinct([a.label for a in latent.anchors] + [p.label for p in latent.points])
+    return in_order([a.label for a in latent.anchors] + [p.label for p in latent.points])
 
 
 def latent_clients(latent: Latent) -> list[str]:
@@ -202,7 +212,8 @@ def latent(view: Latent) -> Chart:
         "mirror": True,
         "ticks": "",
     }
-    return {"data": data, "layout": {"height": 560, "xaxis": axis, "yaxis": axis | _SAME_SCALE}}
+    layout = {"height": 560, "xaxis": axis, "yaxis": axis | _SAME_SCALE, "margin": {"b": 12}}
+    return {"data": data, "layout": layout}
 
 
 _SAME_SCALE = {"scaleanchor": "x", "scaleratio": 1}
@@ -237,11 +248,11 @@ def splits(found: Iterable[Split]) -> list[Split]:
 
 
 def alignment(cells: Sequence[AlignmentCell]) -> Chart:
-    """W₂² per client and class, a map for each split on one scale."""
-    clients, labels = distinct(c.client for c in cells), distinct(c.label for c in cells)
+    """W₂² per client and class, a map for each split on one logarithmic scale of colours."""
+    clients, labels = distinct(c.client for c in cells), in_order(c.label for c in cells)
     which = splits(c.split for c in cells)
-    values = [c.w2sq for c in cells]
-    scale = {"zmin": min(values), "zmax": max(values), "colorscale": "Cividis"}
+    scale = _colour_scale([c.w2sq for c in cells])
+    floor = scale["zmin"]
     data = []
     for split in which:
         found = {(c.client, c.label): c for c in cells if c.split == split}
@@ -250,18 +261,18 @@ def alignment(cells: Sequence[AlignmentCell]) -> Chart:
             "type": "heatmap",
             "x": list(range(len(labels))),
             "y": list(range(len(clients))),
-            "z": [[None if c is None else _short(c.w2sq) for c in row] for row in grid],
-            "text": [["" if c is None else _cell_text(c) for c in row] for row in grid],
-            "hovertemplate": "%{text}<extra></extra>",
+            "z": [[None if c is None else _log(c.w2sq, floor) for c in row] for row in grid],
+            "text": [["" if c is None else number(c.w2sq) for c in row] for row in grid],
+            "customdata": [["" if c is None else _cell_text(c) for c in row] for row in grid],
+            "hovertemplate": "%{customdata}<extra></extra>",
             "hoverongaps": False,
             "xgap": 1,
             "ygap": 1 if len(clients) <= NAMED_GAINS else 0,
-            "colorbar": {"title": {"text": "W₂²"}, "thickness": 12, "outlinewidth": 0},
             "visible": split == which[0],
             "meta": {"split": split},
         } | scale
         if len(clients) * len(labels) <= WRITTEN_CELLS:
-            trace["texttemplate"] = "%{z:.3g}"
+            trace["texttemplate"] = "%{text}"
         data.append(trace)
     layout = {
         "height": min(TALLEST, 120 + 30 * len(clients)),
@@ -269,6 +280,20 @@ def alignment(cells: Sequence[AlignmentCell]) -> Chart:
         "yaxis": {"autorange": "reversed", "showgrid": False} | _names(clients),
     }
     return {"data": data, "layout": layout}
+
+
+def _colour_scale(values: Sequence[float]) -> dict[str, Any]:
+    """Colours over the logarithms of the values, at most three decades of them."""
+    highest = max(*values, 1e-12)
+    low, high = math.log10(max(*(min(values), highest * 1e-3), 1e-15)), math.log10(highest)
+    ticks = [low + (high - low) * i / 4 for i in range(5)] if high > low else [low]
+    bar = {"title": {"text": "W₂²"}, "thickness": 12, "outlinewidth": 0}
+    bar |= {"tickvals": ticks, "ticktext": [number(10**tick) for tick in ticks]}
+    return {"zmin": low, "zmax": high, "colorscale": "Cividis", "colorbar": bar}
+
+
+def _log(value: float, floor: float) -> float:
+    return _short(max(math.log10(value), floor)) if value > 0 else floor
 
 
 def _cell_text(cell: AlignmentCell) -> str:

@@ -4,7 +4,7 @@ Runs of other methods that `flic compare` put beside it tell what the method gai
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from flic.config import RunConfig
 from flic.data.source import load
 from flic.errors import RunFolderError
 from flic.federation.checkpoint import DiskJournal
-from flic.report.metrics import KEYS, Record, Scores, scores_at
+from flic.report.metrics import KEYS, Scores, scores_at
 from flic.report.page.story import ClientTraffic, Gain, Gains, Measure, Round, Story
 from flic.report.page.through_phi import Reading, alignment, latent, read, traffic
 from flic.report.run_folder import _alone_in, _workshop, read_config
@@ -43,7 +43,11 @@ def story_of(folder: Path) -> Story:
         gains=_gains(config.method, beside),
         latent=latent(seen, seed=config.seed) if seen is not None else None,
         alignment=alignment(seen) if seen is not None else (),
-        traffic=_traffic(seen, records, list(scores.clients)),
+        traffic=(
+            traffic(seen, records)
+            if seen is not None
+            else [ClientTraffic(name, ()) for name in scores.clients]
+        ),
         never_left=[ROWS, *(seen.kept if seen is not None else ["the fitted model"])],
         candidates={method: found.clients for method, found in beside.items()},
         settings=config.model_dump(mode="json"),
@@ -69,19 +73,6 @@ def _round(record: Mapping[str, Any], key: str) -> Round:
         record.get("losses", {}),
         record.get("bytes_sent", 0),
     )
-
-
-def _traffic(
-    seen: Reading | None, records: Sequence[Record], names: Sequence[str]
-) -> list[ClientTraffic]:
-    if seen is None:
-        return [ClientTraffic(name, ()) for name in names]
-    times = dict.fromkeys(seen.sent, 0)
-    for record in records:
-        # Nobody is drawn for a preparation: where something was sent, everyone did.
-        for name in record.get("active", times) if record.get("bytes_sent") else ():
-            times[name] += 1
-    return traffic(seen, times)
 
 
 # ---- runs side by side -------------------------------------------------------------------

@@ -16,6 +16,7 @@ from flic.report.page.story import AlignmentCell, ClientTraffic, Split, Story, V
 
 SHOWN = 12  # rows of a table before the reader asks for all
 BUTTONS = {"label": 32, "client": 12}  # up to which each has a button of its own in a legend
+SHOWN_NOTES = 5
 UNFOLDED = 4  # clients up to which the tensors of each are in sight
 
 SYMBOLS: Mapping[Word, str] = {"helps": "▲", "no difference shown": "≈", "harms": "▼"}
@@ -56,7 +57,7 @@ def facts(story: Story) -> Markup:
     if clients:
         found["clients"] = f"{clients:,}"
     if story.rounds:
-        found["rounds"] = f"{max(0, story.rounds[-1].number):,}"
+        found["last round"] = f"{story.rounds[-1].number:,}"
         tested = [r.test for r in story.rounds if r.test is not None]
         if tested:
             unit = "\u00a0%" if story.measure.percent else ""
@@ -322,7 +323,8 @@ def _everyone(traffic: Sequence[ClientTraffic]) -> Markup:
         for tensor in own.tensors:
             key = (tensor.name, tuple(tensor.shape), tensor.bytes)
             times[key] = times.get(key, 0) + tensor.times
-    tensors = [_tensor_row(name, shape, each, num) for (name, shape, each), num in times.items()]
+    order = {name: i for i, name in enumerate(charts.in_order(name for name, *_ in times))}
+    tensors = [_tensor_row(*key, times[key]) for key in sorted(times, key=lambda k: order[k[0]])]
     total = sum(own.total for own in traffic)
     return el("tbody", _head_row(el("em", "all clients"), total, len(tensors)), *tensors)
 
@@ -362,7 +364,12 @@ def _notes(story: Story) -> Section | None:
     if not story.notes:
         return None
     items = [el("li", note) for note in story.notes]
-    return Section("notes", "Notes", el("ul", *items, class_="notes"))
+    first, rest = items[:SHOWN_NOTES], items[SHOWN_NOTES:]
+    body = el("ul", *first, class_="notes")
+    if rest:
+        more = el("summary", f"{len(rest)} more")
+        body = join(body, el("details", more, el("ul", *rest, class_="notes")))
+    return Section("notes", "Notes", body)
 
 
 def _settings(story: Story) -> Section | None:

@@ -3,8 +3,9 @@
 Nothing is trained; everything is computed as the method's own prediction does it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from flic.algorithms.network import NetworkMethod
 from flic.algorithms.protocol import ServerState
 from flic.algorithms.workplace import Workplace
 from flic.alignment.anchors import Anchors
+from flic.alignment.meta_classes import MAP
 from flic.data.client_data import ClientData
 from flic.data.stacked import StackedRows
 from flic.data.task import Regression, Task
@@ -55,8 +57,9 @@ class Reading:
     task: Task
     parts: Sequence[Seen]
     anchors: Mapping[str, Tensor]  # label → mean of the anchor, [k]
-    sent: Mapping[str, Sequence[tuple[str, Tensor]]]  # client → what one of its updates holds
-    kept: Sequence[str] = field(default_factory=list)  # what the clients' own state holds
+    sent: Mapping[str, Named]  # client → what its update of a round holds
+    asked: Named  # what every client sends in a preparation instead
+    kept: Sequence[str]  # what clients hold and never send
 
 
 def read(
@@ -65,7 +68,7 @@ def read(
     """Every client's rows through its own φ."""
     server = journal.server or algorithm.init_server()
     parts: list[Seen] = []
-    sent: dict[str, list[tuple[str, Tensor]]] = {}
+    sent: dict[str, dict[str, Tensor]] = {}
     private: dict[str, None] = {}
     with torch.no_grad():
         for names in roster.split(roster.names, stack_width=stack_width):
@@ -73,14 +76,15 @@ def read(
             shared = algorithm.each_shared(place)
             parts += _seen(algorithm, place, shared)
             for update in algorithm.updates(place, algorithm.start(place), shared):
-                sent[update.client] = [(n, e.value) for n, e in update.entries.items()]
+                sent[update.client] = {n: entry.value for n, entry in update.entries.items()}
             private |= dict.fromkeys(place.stack.private)
     order = {name: i for i, name in enumerate(roster.names)}
     parts.sort(key=lambda seen: order[seen.client])
     ordered = {name: sent[name] for name in roster.names}
-    return Reading(
-        roster.data.task, parts, _means(algorithm, server), ordered, _kept(private, ordered)
-    )
+    # The server drops what it asks for once, when it has the answer.
+    asked = {n: v for n, v in algorithm.init_server().shared.items() if n not in server.shared}
+    kept = _kept(private, {name for entries in sent.values() for name in entries})
+    return Reading(roster.data.task, parts, _means(algorithm, server), ordered, asked, kept)
 
 
 def _place(
@@ -116,25 +120,24 @@ def _own_anchors(
     if not isinstance(algorithm, Flic) or algorithm.is_regression:
         return {}
     copies = Anchors(shared[MEAN], shared.get(FACTOR)).gaussian(algorithm.settings.anchors)
-    return {c: copies[i, c] for c in client.classes}
+    meta_of = place.server.shared.get(MAP)
+    return {c: copies[i, c if meta_of is None else int(meta_of[c])] for c in client.classes}
 
 
 def _means(algorithm: NetworkMethod, server: ServerState) -> dict[str, Tensor]:
     if not isinstance(algorithm, Flic):
         return {}
     task = algorithm.population.task
-    anchors = Anchors.of(server.shared, algorithm.settings.anchors, task.num_anchors)
+    anchors = Anchors.of(server.shared, algorithm.settings.anchors, algorithm.num_anchors)
     if isinstance(task, Regression):
         ends = (0, BINS - 1)
         return {_bin_name(task, at): mean for at, mean in zip(ends, anchors.mean, strict=True)}
-    return {str(c): mean for c, mean in enumerate(anchors.mean)}
+    kind = "meta-class " if MAP in server.shared else ""
+    return {f"{kind}{c}": mean for c, mean in enumerate(anchors.mean)}
 
 
-def _kept(
-    private: Mapping[str, None], sent: Mapping[str, Sequence[tuple[str, Tensor]]]
-) -> list[str]:
+def _kept(private: Iterable[str], gone: set[str]) -> list[str]:
     """What clients hold and no update does: φ and the client's own part of the model."""
-    gone = {name for entries in sent.values() for name, _ in entries}
     left = [name for name in private if name not in gone]
     phi = [name for name in left if name.startswith("embedding.")]
     own = [name for name in left if name not in phi]
@@ -240,15 +243,27 @@ def _cell(part: Seen, label: int, rows: Tensor) -> AlignmentCell:
     return AlignmentCell(part.client, str(label), *numbers, part.split)
 
 
-def traffic(reading: Reading, times: Mapping[str, int]) -> list[ClientTraffic]:
-    """Tensors of each client's updates, and how often it sent them; none where it never did."""
+def traffic(reading: Reading, records: Iterable[Mapping[str, Any]]) -> list[ClientTraffic]:
+    """Tensors that each client sent, and how often."""
+    rounds, asked = dict.fromkeys(reading.sent, 0), 0
+    for record in records:
+        if not record.get("bytes_sent"):
+            continue
+        # Nobody is drawn for a preparation: everyone does it.
+        if "active" not in record and reading.asked:
+            asked += 1
+            continue
+        for name in record.get("active", rounds):
+            rounds[name] += 1
     return [
-        ClientTraffic(client, [_tensor(n, v, times[client]) for n, v in entries])
-        if times[client]
-        else ClientTraffic(client, ())
-        for client, entries in reading.sent.items()
+        ClientTraffic(client, _tensors(reading.asked, asked) + _tensors(sent, rounds[client]))
+        for client, sent in reading.sent.items()
     ]
 
 
-def _tensor(name: str, value: Tensor, times: int) -> SentTensor:
-    return SentTensor(name, tuple(value.shape), value.numel() * value.element_size(), times)
+def _tensors(named: Named, times: int) -> list[SentTensor]:
+    return [
+        SentTensor(name, tuple(value.shape), value.numel() * value.element_size(), times)
+        for name, value in named.items()
+        if times
+    ]
