@@ -61,7 +61,7 @@ def look_at_columns(frame: pd.DataFrame, declared: Declared) -> Found:
     """The columns that can be used, and everything that is wrong with the others."""
     columns: list[Column] = []
     empty: list[str] = []
-    problems = list(_about_declarations(declared))
+    problems: list[str] = []
     left_out = {*declared.left_out}
     for name in frame.columns:
         if name in left_out:
@@ -77,14 +77,6 @@ def look_at_columns(frame: pd.DataFrame, declared: Declared) -> Found:
         else:
             problems.append(wrong)
     return Found(tuple(columns), tuple(_about_left_out(frame, declared, empty)), tuple(problems))
-
-
-def _about_declarations(declared: Declared) -> Iterator[str]:
-    if declared.twice():
-        yield (
-            f"{quoted(declared.twice())} declared to be two things; expected each column in one "
-            "of drop, ids, dates, numbers, categories and texts. Keep one."
-        )
 
 
 def _about_left_out(frame: pd.DataFrame, declared: Declared, empty: list[str]) -> Iterator[str]:

@@ -63,10 +63,15 @@ class Declared(Section):
         measured = [name for name in self.missing if name != EVERY_COLUMN]
         return tuple(dict.fromkeys([*self.left_out, *self.kinds, *measured]))
 
-    def twice(self) -> list[str]:
-        """Columns that are declared to be two things."""
+    def contradictions(self) -> list[str]:
+        """Columns that are declared to be two things, as sentences."""
         named = [*self.drop, *self.ids, *(name for _, names in self._by_kind() for name in names)]
-        return sorted({name for name in named if named.count(name) > 1})
+        return [
+            f"'{name}' is declared to be two things; expected each column in one of drop, ids, "
+            "dates, numbers, categories and texts. Keep one"
+            for name in dict.fromkeys(named)
+            if named.count(name) > 1
+        ]
 
     def over(self, default: "Declared") -> "Declared":
         """This one on top of `default`: what is said here of a column replaces what is there."""

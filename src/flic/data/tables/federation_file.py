@@ -86,11 +86,22 @@ def describe(raw: Mapping[str, Any]) -> tuple[FederationFile | None, list[str]]:
         who = f"client '{name}'" if isinstance(name, str) else f"client number {number}"
         problems += [f"{who}: {problem}" for problem in own]
         if client is not None:
+            problems += [f"{who}: {problem}" for problem in client.contradictions()]
             clients.append(client)
     if file is None or len(clients) < len(entries):
         return None, problems
     file = file.model_copy(update={"clients": tuple(clients)})
-    return file, [*problems, *_impossible(file)]
+    unclear = _unclear_sources(file)
+    problems += [*unclear, *_unclear_question(file), *file.contradictions()]
+    return None if unclear else file, problems
+
+
+def refuse_unclear(file: FederationFile) -> None:
+    """Refuse settings that contradict each other."""
+    problems = [*_unclear_sources(file), *_unclear_question(file)]
+    problems += [problem for part in (file, *file.clients) for problem in part.contradictions()]
+    if problems:
+        raise ConfigError("\n  ".join(["the federation:", *problems]))
 
 
 def _validated(model: type[S], raw: Mapping[str, Any]) -> tuple[S | None, list[str]]:
@@ -107,49 +118,45 @@ def _validated(model: type[S], raw: Mapping[str, Any]) -> tuple[S | None, list[s
     return _validated(model, known)[0], problems
 
 
-def _impossible(file: FederationFile) -> list[str]:
-    """Settings that contradict each other."""
-    rules = [
-        (
-            file.data is not None and bool(file.clients),
-            "data: got a file and [[clients]]; expected one of them. Remove `data`, `site` and "
-            "`sites`, or the clients",
-        ),
-        (
-            file.data is None and not file.clients,
+def _unclear_sources(file: FederationFile) -> list[str]:
+    """What leaves open where the rows lie."""
+    if file.clients:
+        only_without = ("data", "query", "site", "sites")
+        extra = [key for key in only_without if getattr(file, key) is not None]
+        return [
+            f"{key}: got it beside [[clients]]; expected it only for one file that holds all. "
+            "Remove it, or the clients"
+            for key in extra
+        ]
+    if file.data is None:
+        return [
             "clients: missing; expected [[clients]] with a name and data each, or `data` and "
-            "`site` for one file that holds all. Add them",
-        ),
-        (
-            file.data is not None and file.site is None and not file.clients,
-            "site: missing; expected the column of `data` that says whose a row is. Name it",
-        ),
-        (
-            file.data is None and (file.site or file.sites or file.query) is not None,
-            "site, sites, query: got them without `data`; expected them for one file that holds "
-            "all clients. Add `data`, or remove them",
-        ),
-        (
-            file.task == "regression" and file.range is None,
+            "`site` for one file that holds all. Add them"
+        ]
+    if file.site is None:
+        return ["site: missing; expected the column of `data` that says whose a row is. Name it"]
+    return []
+
+
+def _unclear_question(file: FederationFile) -> list[str]:
+    """What leaves open what is asked."""
+    if file.task == "classification":
+        if file.range is None:
+            return []
+        return [
+            "range: got one; expected none, since the task is classification. Remove it, or write "
+            'task = "regression"'
+        ]
+    problems: list[str] = []
+    if file.range is None:
+        problems.append(
             "range: missing; expected [low, high], between which the responses of a regression "
-            "can lie, from knowledge of the domain. Add it",
-        ),
-        (
-            file.range is not None and not file.range[0] < file.range[1],
-            f"range: got {list(file.range or ())}; expected the lower number first. Correct it",
-        ),
-        (
-            file.task == "regression" and _has_labels(file),
-            "labels: got some; expected none, since the task is regression. Remove them",
-        ),
-        (
-            file.task == "classification" and file.range is not None,
-            "range: got one; expected none, since the task is classification. Remove it, or "
-            'write task = "regression"',
-        ),
-    ]
-    return [sentence for is_so, sentence in rules if is_so]
-
-
-def _has_labels(file: FederationFile) -> bool:
-    return any(part.labels is not None for part in (file, *file.clients))
+            "can lie, from knowledge of the domain. Add it"
+        )
+    elif not file.range[0] < file.range[1]:
+        problems.append(f"range: got {list(file.range)}; expected the lower number first")
+    if any(part.labels is not None for part in (file, *file.clients)):
+        problems.append(
+            "labels: got some; expected none, since the task is regression. Remove them"
+        )
+    return problems

@@ -14,7 +14,7 @@ import pandas as pd
 from flic.data.inspect import Finding
 from flic.data.tables.columns import conform, look_at_columns
 from flic.data.tables.declared import Declared
-from flic.data.tables.federation_file import Client, FederationFile
+from flic.data.tables.federation_file import Client, FederationFile, refuse_unclear
 from flic.data.tables.labels import (
     Labelling,
     LabelNames,
@@ -74,6 +74,7 @@ def load_tables(file: FederationFile, root: Path) -> TableFederation:
     Raises:
         DataError: listing every problem of every client.
     """
+    refuse_unclear(file)
     return _sound(examine(file, root))
 
 
@@ -93,9 +94,13 @@ def tables_from_frames(
     """
     if not frames:
         raise DataError("got no frames; expected at least two clients. Add them.")
-    if task == "regression" and range is None:
-        raise DataError("a regression got no range; expected (low, high) of its responses. Add it.")
+    if task == "regression" and (range is None or not range[0] < range[1]):
+        raise DataError(
+            f"a regression got the range {range}; expected (low, high) of its responses. Add it."
+        )
     declared = declared or Declared()
+    if declared.contradictions():
+        raise DataError(". ".join([*declared.contradictions(), ""]).strip())
     raw: list[RawClient] = []
     findings: list[Finding] = []
     for name, frame in frames.items():
@@ -327,7 +332,7 @@ def _class_names(raw: Sequence[RawClient], question: Question) -> tuple[str, ...
 
 
 def _refuse_endless(seen: set[str], rows: int) -> None:
-    if len(seen) > LEAST_ROWS and 2 * len(seen) > rows:
+    if len(seen) > LEAST_ROWS and 2 * len(seen) >= rows:
         raise DataError(
             f"the labels have {len(seen)} different values in {rows} rows, such as "
             f"{quoted(sort_values(seen)[:3])}; expected a few classes. Write task = "
@@ -335,7 +340,7 @@ def _refuse_endless(seen: set[str], rows: int) -> None:
         )
 
 
-def _task(question: Question, names: tuple[str, ...]) -> Task:
+def _task(question: Question, names: tuple[str, ...]) -> Task | None:
     if question.task == "classification":
         if len(names) < 2:
             raise DataError(
@@ -343,8 +348,8 @@ def _task(question: Question, names: tuple[str, ...]) -> Task:
                 "Correct `label` or `labels`."
             )
         return Classification(len(names))
-    if question.range is None:  # said before, as a missing setting
-        raise DataError("a regression needs the range of its responses. Add `range`.")
+    if question.range is None or not question.range[0] < question.range[1]:
+        return None  # said before, as a setting
     return Regression(*question.range)
 
 

@@ -107,9 +107,14 @@ def _refuse_large(path: Path, max_bytes: int) -> None:
     size = path.stat().st_size
     if size > max_bytes:
         raise DataError(
-            f"{path}: has {size / 2**20:,.0f} MB; expected at most {max_bytes / 2**20:,.0f}. Take "
-            "a sample of its rows, leave out columns, or raise `max_file_mb`."
+            f"{path}: has {_megabytes(size)} MB; expected at most {_megabytes(max_bytes)}. Take a "
+            "sample of its rows, leave out columns, or raise `max_file_mb`."
         )
+
+
+def _megabytes(size: int) -> str:
+    megabytes = size / 2**20
+    return f"{megabytes:,.0f}" if megabytes >= 10 else f"{megabytes:.2g}"
 
 
 def _refuse_repeated(who: object, names: list[str]) -> None:
