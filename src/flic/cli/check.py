@@ -1,0 +1,108 @@
+"""`flic check`: what there is to say about the tables of a federation before they are fitted."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from flic.cli.screen import complain, notice, percent, table
+from flic.errors import ConfigError
+
+if TYPE_CHECKING:
+    from flic.data.tables.check import Check, ClientCheck
+    from flic.data.tables.declared import Kind
+
+LISTED_CLASSES = 4
+
+FederationPath = Annotated[
+    Path, typer.Argument(metavar="FEDERATION.toml", help="Description of the federation.")
+]
+
+
+def need_pandas(command: str) -> None:
+    """Say what is missing where flic was installed without what tables need."""
+    try:
+        import pandas  # noqa: F401
+    except ImportError:
+        raise ConfigError(
+            f"flic {command} reads tables with pandas, which is not installed. "
+            "Run: pip install 'flic[tables]'"
+        ) from None
+
+
+def check(
+    federation: FederationPath,
+    format: Annotated[Literal["text", "json"], typer.Option(help="For people, or all of it.")] = (
+        "text"
+    ),
+) -> None:
+    """Look at the tables of a federation: facts, suspicions, and every problem at once.
+
+    The exit code is 1 if something would stop a fit.
+    """
+    need_pandas("check")
+    from flic.data.tables.check import check_federation
+
+    found = check_federation(federation)
+    if format == "json":
+        typer.echo(json.dumps(found.summary(), indent=1, ensure_ascii=False))
+    else:
+        _show(found)
+    if found.problems:
+        raise typer.Exit(1)
+
+
+def _show(found: "Check") -> None:
+    if found.clients:
+        _show_clients(found)
+        _show_shared(found)
+    for message in [*found.notices, *found.warnings]:
+        notice(message)
+    for problem in found.problems:
+        complain(problem)
+    if found.problems:
+        complain(f"problems: {len(found.problems)}; nothing can be fitted before they are solved.")
+    else:
+        typer.echo("no problems: this federation can be fitted")
+
+
+def _show_clients(found: "Check") -> None:
+    from flic.data.tables.declared import KINDS
+
+    used: list[Kind] = [
+        kind for kind in KINDS if any(client.kinds[kind] for client in found.clients)
+    ]
+    what = "classes" if found.task == "classification" else "responses"
+    columns = ["client", "rows", "columns", *used, "missing %", "encoded", what]
+    rows = [
+        [
+            client.name,
+            str(client.rows),
+            str(len(client.columns)),
+            *(str(client.kinds[kind]) for kind in used),
+            percent(client.missing_share),
+            str(client.encoded_features),
+            _labels(client, found),
+        ]
+        for client in found.clients
+    ]
+    table(f"{found.task}, {len(rows)} clients", columns, rows)
+
+
+def _labels(client: "ClientCheck", found: "Check") -> str:
+    if found.task == "regression":
+        return f"{client.labels['low']:g} to {client.labels['high']:g}"
+    held = {name: int(count) for name, count in client.labels.items() if count}
+    if len(held) > LISTED_CLASSES:
+        return f"{len(held)} classes of {min(held.values())}-{max(held.values())}"
+    return ", ".join(f"{name} {count}" for name, count in held.items())
+
+
+def _show_shared(found: "Check") -> None:
+    """Columns of the same name and kind, by how many clients have them."""
+    total = len(found.clients)
+    for count in range(total, 1, -1):
+        names = [column.name for column in found.shared if len(column.clients) == count]
+        if names:
+            typer.echo(f"shared by {count} of {total}: {', '.join(names)}")
