@@ -1,0 +1,224 @@
+"""The story of a run of the core, held to what the run itself recorded."""
+
+import json
+from collections import Counter
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from flic.config import resolve
+from flic.data.source import load
+from flic.errors import RunFolderError
+from flic.federation.checkpoint import DiskJournal
+from flic.report import run_folder
+from flic.report.page.from_run import story_of
+from flic.report.page.through_phi import read
+
+RAW = {
+    "method": "flic-hl",
+    "seed": 3,
+    "data": {
+        "problem": "noisy-features",
+        "num_clients": 4,
+        "num_classes": 5,
+        "classes_per_client": 2,
+        "train_rows_per_class": 40,
+        "test_rows_per_class": 10,
+    },
+    "training": {"rounds": 2, "participation": 0.5, "local": "1 epochs"},
+    "embedding": {"latent_dim": 4, "hidden": [4]},
+    "model": {"hidden_dim": 4},
+    "pretraining": {"epochs": 1},
+}
+REGRESSION = {"problem": "diabetes", "num_clients": 4}
+
+
+@pytest.fixture
+def finished(tmp_path):
+    def make(name="run", **changes):
+        folder = tmp_path / name
+        run_folder.create(folder, resolve({**RAW, **changes}))
+        run_folder.carry_on(folder)
+        return folder
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": "flic-class"},
+        {"method": "flic-hl"},
+        {"method": "flic-class", "anchors": {"covariance": "full"}},
+        {"method": "flic-class", "anchors": {"meta_classes": 2}},
+        {"method": "permuted-anchors"},
+        {"method": "within-space"},
+        {"method": "hetfedrep"},
+        {"method": "fedhenn"},
+        {"method": "local"},
+        {"method": "lda"},
+    ],
+    ids=lambda changes: "-".join(map(str, changes.values())),
+)
+def test_traffic_is_what_the_rounds_counted(finished, changes):
+    story = story_of(finished(**changes))
+    total = sum(own.total for own in story.traffic)
+    assert total == sum(r.bytes_sent for r in story.rounds)
+    assert (total == 0) == (changes["method"] in ("local", "lda"))
+    assert len(story.traffic) == 4
+
+
+def test_what_leaves_and_what_never_does(finished):
+    folder = finished()
+    story = story_of(folder)
+    rounds = json.loads((folder / "rounds.json").read_text())
+    active = [name for r in rounds for name in r.get("active", ())]
+    for own in story.traffic:
+        assert {t.times for t in own.tensors} <= {active.count(own.client)}
+    gone = {t.name for own in story.traffic for t in own.tensors}
+    assert {"hidden.weight", "hidden.bias"} < gone
+    kept = " ".join(story.never_left)
+    assert "rows and labels" in kept
+    assert "embedding.0.weight" in kept
+    assert "head.weight" in kept
+    assert not any(name in kept for name in gone)
+
+
+def test_rounds_scores_and_versions(finished):
+    folder = finished()
+    story = story_of(folder)
+    rounds = json.loads((folder / "rounds.json").read_text())
+    assert [r.test for r in story.rounds] == [r["test_accuracy"] for r in rounds]
+    assert story.rounds[1].losses == rounds[1]["losses"]
+    summary = json.loads((folder / "summary.json").read_text())
+    own = story.candidates["flic-hl"]
+    assert sum(own.values()) / len(own) == pytest.approx(summary["last_round"]["mean"])
+    assert story.versions["torch"] == torch.__version__
+    assert story.settings["training"]["rounds"] == 2
+
+
+def test_the_view_has_every_row_once(finished):
+    folder = finished()
+    view, config = story_of(folder).latent, run_folder.read_config(folder)
+    data = load(config.data, seed=config.seed).with_validation(0.2, seed=config.seed)
+    expected = Counter(
+        (client.name, split, str(label))
+        for client in data.clients
+        for split in ("train", "test")
+        for label in getattr(client, split).y.tolist()
+    )
+    assert Counter((p.client, p.split, p.label) for p in view.points) == expected
+    assert [anchor.label for anchor in view.anchors] == [str(c) for c in range(5)]
+    assert "% of variance" in view.caption.replace("\u00a0", "")
+
+
+def test_a_large_view_is_a_sample_that_comes_again(finished):
+    data = {**RAW["data"], "test_rows_per_class": 800}
+    folder = finished(data=data)
+    first, second = story_of(folder).latent, story_of(folder).latent
+    assert len(first.points) == 3000
+    assert first == second
+    assert "3,000 of 4,0" in first.caption
+
+
+def test_embedded_rows_are_those_the_method_predicts_with(finished):
+    """By the nearest anchor, so that rows and anchors alone give the recorded scores."""
+    model = {"hidden_dim": 4, "predict_by": "nearest-anchor"}
+    folder = finished(model=model, method="flic-class")
+    config = run_folder.read_config(folder)
+    workshop = run_folder._workshop(config, load(config.data, seed=config.seed))
+    journal = DiskJournal(folder / "checkpoints")
+    found = read(workshop.roster, workshop.algorithm, journal, stack_width=3)
+    rows = pq.read_table(folder / "clients.parquet").to_pylist()
+    right = {row["client"]: row["test_right"] for row in rows if row["round"] == 3}
+    for part in found.parts:
+        if part.split == "test":
+            scores = [anchor.log_density(part.z) for anchor in part.anchors.values()]
+            best = torch.tensor(list(part.anchors))[torch.stack(scores).argmax(0)]
+            assert int((best == part.y).sum()) == right[part.client]
+
+
+@pytest.mark.parametrize(("latent_dim", "known"), [(4, True), (64, False)])
+def test_alignment_has_intervals_where_rows_suffice(finished, latent_dim, known):
+    data = {**RAW["data"], "train_rows_per_class": 80, "test_rows_per_class": 40}
+    story = story_of(finished(data=data, embedding={"latent_dim": latent_dim, "hidden": [4]}))
+    assert len(story.alignment) == 4 * 2 * 2
+    assert all((cell.low is not None) == known for cell in story.alignment)
+    assert all(0 <= (cell.low or 0) <= cell.w2sq for cell in story.alignment)
+
+
+def test_a_regression(finished):
+    story = story_of(finished(data=REGRESSION))
+    assert (story.measure.name, story.measure.percent) == ("R²", False)
+    assert story.alignment == []
+    labels = {point.label for point in story.latent.points}
+    assert {anchor.label for anchor in story.latent.anchors} < labels
+    assert len(labels) == 4
+
+
+def test_meta_classes_have_their_own_anchors(finished):
+    story = story_of(finished(method="flic-class", anchors={"meta_classes": [0, 0, 1, 1, 1]}))
+    labels = [anchor.label for anchor in story.latent.anchors]
+    assert labels == ["meta-class 0", "meta-class 1"]
+
+
+def test_a_method_without_networks(finished):
+    story = story_of(finished(method="lda"))
+    assert story.latent is None
+    assert not story.alignment
+
+
+def test_runs_side_by_side_give_gains_over_local(finished):
+    local, own = finished("local-seed3", method="local"), finished("flic-hl-seed3")
+    story = story_of(own)
+    assert list(story.candidates) == ["flic-hl", "local"]
+    scores = {
+        name: story_of(folder).candidates for name, folder in (("own", own), ("local", local))
+    }
+    for gain in story.gains.clients:
+        expected = scores["own"]["flic-hl"][gain.client] - scores["local"]["local"][gain.client]
+        assert gain.gain == pytest.approx(expected)
+        assert gain.low < gain.gain < gain.high
+    assert story_of(local).gains is None
+
+
+def test_another_federation_beside_it_is_no_comparison(finished):
+    finished("local-seed3", method="local", data={**RAW["data"], "test_rows_per_class": 20})
+    story = story_of(finished("flic-hl-seed3"))
+    assert list(story.candidates) == ["flic-hl"]
+    assert story.gains is None
+
+
+@pytest.mark.parametrize("missing", ["rounds.json", "clients.parquet"])
+def test_an_unfinished_run_is_refused(finished, missing):
+    folder = finished()
+    (folder / missing).unlink()
+    with pytest.raises(RunFolderError, match=rf"{missing} is missing; .*flic run --resume"):
+        story_of(folder)
+    run_folder.carry_on(folder)
+    assert story_of(folder).rounds
+
+
+@pytest.mark.parametrize("damaged", ["rounds.json", "summary.json", "clients.parquet"])
+def test_a_damaged_file_is_named(finished, damaged):
+    folder = finished()
+    (folder / damaged).write_text("{")
+    with pytest.raises(RunFolderError, match=rf"{damaged} is damaged .*flic run --resume"):
+        story_of(folder)
+    run_folder.carry_on(folder)
+    assert story_of(folder).rounds
+
+
+def test_a_report_changes_nothing_in_the_run(finished):
+    folder = finished()
+    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    story_of(folder)
+    assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
+
+
+def test_the_page_of_a_run_in_the_browser(finished, show):
+    opened = show(story_of(finished()))
+    for name in ("scores", "losses", "latent", "alignment"):
+        assert opened.page.locator(f"#plot-{name} svg.main-svg").count() > 0
+    assert (opened.complaints, opened.requests) == ([], [])
