@@ -6,7 +6,9 @@ from typing import Annotated
 import typer
 
 from flic.cli.bench import bench
+from flic.cli.check import check
 from flic.cli.compare import compare
+from flic.cli.init import init
 from flic.cli.report import report
 from flic.cli.reproduce import reproduce
 from flic.cli.run import run
@@ -19,6 +21,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command()(init)
+app.command()(check)
 app.command()(run)
 app.command()(compare)
 app.command()(report)
