@@ -44,7 +44,7 @@ class FederationFile(Declared):
     site: str | None = None
     sites: tuple[Raw, ...] | None = None
     empty_share: float = Field(default=0.5, ge=0, le=1)
-    max_file_mb: float = Field(default=1024, gt=0)
+    max_file_mb: float = Field(default=1024.0, gt=0)
     clients: tuple[Client, ...] = ()
     fit: dict[str, Any] = Field(default_factory=dict)  # read by whoever fits
 

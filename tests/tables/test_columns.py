@@ -1,0 +1,144 @@
+"""Kinds are inferred from values, and later rows take the form of known columns."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from flic.data.tables import Column, Declared, conform, find_columns
+from flic.errors import DataError
+
+N = 60
+
+
+def cycle(*values):
+    return [values[i % len(values)] for i in range(N)]
+
+
+KINDS = {
+    "integers": (range(N), "number"),
+    "numbers as text": (cycle("1", "-2.5", "1e-3", "+.5", " 7 "), "number"),
+    "with missing": (cycle("1", "2", "NA", "?", "", "n/a", "NULL", "."), "number"),
+    "0 and 1": (cycle("0", "1"), "number"),
+    "float column": (cycle(1.5, np.nan), "number"),
+    "codes": (cycle("007", "008"), "category"),
+    "booleans": (cycle(True, False), "boolean"),
+    "true and false": (cycle("True", "FALSE", ""), "boolean"),
+    "yes and no": (cycle("yes", "no"), "boolean"),
+    "t and f": (cycle("t", "f"), "boolean"),
+    "yes alone": (cycle("yes"), "category"),
+    "yes, no, maybe": (cycle("yes", "no", "maybe"), "category"),
+    "days": (cycle("2024-01-31", "1999-12-01"), "date"),
+    "times": (cycle("2024-01-31T10:20:30", "2024-01-31 10:20:30+02:00"), "date"),
+    "days with points": (cycle("31.01.2024", "1.12.1999"), "date"),
+    "days with slashes": (cycle("31/01/2024", "2024/01/31"), "date"),
+    "date column": (pd.date_range("2024", periods=N), "date"),
+    "eight digits": (cycle("20240131"), "number"),
+    "words": (cycle("red", "green"), "category"),
+    "many short words": ([f"w{i}" for i in range(N)], "category"),
+    "sentences": ([f"patient {i} felt much better today" for i in range(N)], "text"),
+    "few sentences": (cycle("felt much better today", "felt far worse than before"), "category"),
+    "categorical": (pd.Categorical(cycle("a", "b")), "category"),
+}
+
+
+@pytest.mark.parametrize(("values", "kind"), KINDS.values(), ids=KINDS)
+def test_kinds(values, kind):
+    assert find_columns(pd.DataFrame({"x": values}), Declared()) == (Column("x", kind),)
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "kind"),
+    [
+        ("categories", range(N), "category"),
+        ("texts", cycle("red", "green"), "text"),
+        ("dates", cycle("20240131"), "date"),
+        ("numbers", cycle("007"), "number"),
+    ],
+)
+def test_declared_kinds_win(key, values, kind):
+    declared = Declared(**{key: ("x",)})
+    assert find_columns(pd.DataFrame({"x": values}), declared) == (Column("x", kind),)
+
+
+def test_columns_left_out_and_empty_ones_are_no_features():
+    frame = pd.DataFrame({"a": range(N), "b": "x", "c": "NA", "d": range(N)})
+    found = find_columns(frame, Declared(drop=("a",), ids=("b",)))
+    assert found == (Column("d", "number"),)
+
+
+def test_all_mixed_columns_are_listed():
+    frame = pd.DataFrame({"a": cycle("1", "2", "low"), "b": cycle("1", "x", "2"), "c": range(N)})
+    with pytest.raises(DataError) as refusal:
+        find_columns(frame, Declared())
+    assert "column 'a' has mixed types: mostly numbers, but 20 of 60" in str(refusal.value)
+    assert "'low' (data rows 3, 6, 9)" in str(refusal.value)
+    assert "column 'b'" in str(refusal.value)
+
+
+@pytest.mark.parametrize("declared", [{"missing": {"a": ("low",)}}, {"missing": {"*": ("low",)}}])
+def test_what_is_declared_missing_is_not_mixed(declared):
+    frame = pd.DataFrame({"a": cycle("1", "2", "low")})
+    assert find_columns(frame, Declared(**declared)) == (Column("a", "number"),)
+
+
+def test_every_kind_has_its_form():
+    raw = pd.DataFrame(
+        {
+            "number": ["1.5", "?", "0"],
+            "boolean": ["Yes", "", "no"],
+            "category": ["1.0", "NA", " b "],
+            "text": ["a b", None, "c"],
+            "date": ["31.01.2024", "", "2024-01-31T12:00:00+02:00"],
+        }
+    )
+    columns = [Column(name, name) for name in raw.columns]
+    frame, notes = conform(raw, columns, Declared(missing={"number": (0,)}), "a")
+    assert notes == []
+    expected = {"number": "float64", "boolean": "float64", "category": "object", "text": "object"}
+    assert frame.dtypes.astype(str).to_dict() == expected | {"date": "datetime64[ns]"}
+    assert frame["number"].isna().tolist() == [False, True, True]
+    assert frame["boolean"].tolist()[::2] == [1.0, 0.0]
+    assert frame["category"].tolist() == ["1", None, "b"]
+    assert frame["text"].tolist() == ["a b", None, "c"]
+    assert frame["date"].tolist()[::2] == [
+        pd.Timestamp("2024-01-31"),
+        pd.Timestamp("2024-01-31 10"),
+    ]
+    assert pd.isna(frame["date"][1])
+
+
+@pytest.mark.parametrize("values", [[1, 2], [1.0, 2.0], ["1", "2"], ["1.0", "2.00"]])
+def test_levels_are_the_same_from_any_source(values):
+    frame, _ = conform(pd.DataFrame({"x": values}), [Column("x", "category")], Declared(), "a")
+    assert frame["x"].tolist() == ["1", "2"]
+
+
+def test_later_rows_that_differ_are_handled_and_said():
+    raw = pd.DataFrame(
+        {"new": [1, 2, 3], "age": ["41", "old", "no"], "nr": [1, 2, 3]}, index=[5, 3, 4]
+    )
+    columns = [Column("age", "number"), Column("stay", "date"), Column("drug", "category")]
+    frame, notes = conform(raw, columns, Declared(ids=("nr",)), "Client 'a'")
+    assert list(frame.columns) == ["age", "stay", "drug"]
+    assert frame["age"].tolist()[0] == 41.0
+    assert frame[["stay", "drug"]].isna().all(axis=None)
+    assert frame["stay"].dtype == "datetime64[ns]"
+    assert notes == [
+        "Client 'a': has no column 'stay', 'drug'; all their values count as missing.",
+        "Client 'a': has the further columns 'new', which are not used.",
+        "Client 'a': 2 values of column 'age' are no number, the first 'old' in row 2; they count "
+        "as missing.",
+    ]
+
+
+def test_a_date_reads_the_same_alone_as_among_others():
+    columns = [Column("x", "date")]
+    many, _ = conform(pd.DataFrame({"x": ["31/01/2024", "02/01/2024"]}), columns, Declared(), "a")
+    alone, _ = conform(pd.DataFrame({"x": ["02/01/2024"]}), columns, Declared(), "a")
+    assert many["x"][1] == alone["x"][0] == pd.Timestamp("2024-01-02")
+
+
+def test_no_rows_are_no_problem():
+    frame, _ = conform(pd.DataFrame({"x": []}), [Column("x", "number")], Declared(), "a")
+    assert frame["x"].dtype == "float64"
+    assert len(frame) == 0
