@@ -142,3 +142,19 @@ def test_no_rows_are_no_problem():
     frame, _ = conform(pd.DataFrame({"x": []}), [Column("x", "number")], Declared(), "a")
     assert frame["x"].dtype == "float64"
     assert len(frame) == 0
+
+
+@pytest.mark.parametrize("dtype", ["str", "object"])
+def test_numbers_read_the_same_at_once_and_one_by_one(dtype):
+    odd = ["1", " 2.5 ", "1e400", "inf", "nan", "1_000", "0x10", "-9", "٣", "", "-", "007", "+.5"]
+    raw = pd.DataFrame({"x": pd.Series(odd, dtype=dtype)})
+    declared = Declared(missing={"x": (-9,)}, missing_markers=("", "-", "nan"))
+    frame, notes = conform(raw, [Column("x", "number")], declared, "a")
+    known = frame["x"].dropna()
+    assert known.to_dict() == {0: 1.0, 1: 2.5, 11: 7.0, 12: 0.5}
+    assert "5 values of column 'x' are no number, the first '1e400' in row 3" in notes[0]
+
+
+def test_true_is_no_number():
+    _, notes = conform(pd.DataFrame({"x": [True, False]}), [Column("x", "number")], Declared(), "a")
+    assert "2 values of column 'x' are no number" in notes[0]
