@@ -19,6 +19,8 @@ FederationPath = Annotated[
     Path, typer.Argument(metavar="FEDERATION.toml", help="Description of the federation.")
 ]
 
+Format = Annotated[Literal["text", "json"], typer.Option(help="For people, or all of it.")]
+
 
 def need_pandas(command: str) -> None:
     """Say what is missing where flic was installed without what tables need."""
@@ -33,9 +35,7 @@ def need_pandas(command: str) -> None:
 
 def check(
     federation: FederationPath,
-    format: Annotated[Literal["text", "json"], typer.Option(help="For people, or all of it.")] = (
-        "text"
-    ),
+    format: Format = "text",
 ) -> None:
     """Look at the tables of a federation: facts, suspicions, and every problem at once.
 

@@ -8,7 +8,10 @@ import typer
 from flic.cli.bench import bench
 from flic.cli.check import check
 from flic.cli.compare import compare
+from flic.cli.fit import fit
 from flic.cli.init import init
+from flic.cli.join import join
+from flic.cli.predict import evaluate, predict
 from flic.cli.report import report
 from flic.cli.reproduce import reproduce
 from flic.cli.run import run
@@ -23,6 +26,10 @@ app = typer.Typer(
 )
 app.command()(init)
 app.command()(check)
+app.command()(fit)
+app.command()(predict)
+app.command()(evaluate)
+app.command()(join)
 app.command()(run)
 app.command()(compare)
 app.command()(report)

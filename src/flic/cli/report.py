@@ -40,7 +40,7 @@ def report(
 def _story_of(folder: Path) -> Story:
     # Each kind of folder brings a good part of the package with it.
     if (folder / "federation.json").exists():
-        from flic.report.page.from_federation import story_of
+        from flic.silos.story import story_of
     elif (folder / "config.json").exists():
         from flic.report.page.from_run import story_of
     else:

@@ -74,15 +74,19 @@ class StepDisplay:
             self._bar.stop()
 
     def step(self, record: Mapping[str, Any], total: int, done: int) -> None:
-        """Show that another step is done."""
+        """Show that another step of a run is done."""
+        self.advance(done, total, _facts(record), stage=record["stage"])
+
+    def advance(self, done: int, total: int, facts: str, *, stage: str | None = None) -> None:
+        """Show how much is done, and what is known of it."""
         if self._quiet:
             return
-        facts = _facts(record)
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=total, facts=facts)
         elif done == total or time.monotonic() - self._said > 1:
             self._said = time.monotonic()
-            typer.echo(f"{self._title}: step {done} of {total} ({record['stage']}) {facts}")
+            of = f" ({stage})" if stage else ""
+            typer.echo(f"{self._title}: step {done} of {total}{of} {facts}")
 
 
 @contextmanager

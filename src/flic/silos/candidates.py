@@ -274,14 +274,3 @@ CANDIDATES: dict[str, Candidate] = {
     kind.name: kind()
     for kind in (Local, Lda, Ridge, Boosting, FlicNetwork, SharedColumns, SameSpace)
 }
-
-
-def candidates_for(
-    task: TaskName, names: Sequence[str], encoded: EncodedFederation
-) -> dict[str, Candidate]:
-    """Candidates that can learn the task and serve someone; `names` empty means all."""
-    return {
-        name: candidate
-        for name, candidate in CANDIDATES.items()
-        if task in candidate.tasks and (not names or name in names) and candidate.served(encoded)
-    }

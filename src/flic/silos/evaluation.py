@@ -9,7 +9,7 @@ import multiprocessing
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ import torch
 from flic.data.tables.table import TableFederation
 from flic.data.task import Classification
 from flic.federation.runners import leave_with_parent
-from flic.silos.candidates import CANDIDATES, Candidate, Learned, candidates_for
+from flic.silos.candidates import CANDIDATES, Candidate, Learned
 from flic.silos.choice import Choice, Experience, RowScores, choose, estimates, experience
 from flic.silos.encoding import EncodedFederation, encode
 from flic.silos.metrics import figures, log_likelihoods, row_scores
@@ -51,11 +51,21 @@ class SplitResult:
 
 
 @dataclass(frozen=True)
+class Before:
+    """What a federation learnt before a newcomer came."""
+
+    known: Mapping[str, Experience]
+    temperatures: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class Bench:
     """Tables and settings: all that a split needs."""
 
     federation: TableFederation
     settings: FitSettings
+    offered: Mapping[str, Candidate] = field(default_factory=lambda: CANDIDATES)
+    before: Before | None = None
 
     def encode(self, rows: Rows) -> EncodedFederation:
         """The clients' rows of one split, encoded."""
@@ -63,7 +73,14 @@ class Bench:
 
     def candidates(self, encoded: EncodedFederation) -> dict[str, Candidate]:
         """Candidates that have something to offer here."""
-        return candidates_for(self.federation.task.name, self.settings.candidates, encoded)
+        task, names = self.federation.task.name, self.settings.candidates
+        return {
+            name: candidate
+            for name, candidate in self.offered.items()
+            if task in candidate.tasks
+            and (not names or name in names)
+            and candidate.served(encoded)
+        }
 
     def learn(self, candidate: Candidate, encoded: EncodedFederation, *, seed: int) -> Learned:
         """One candidate's models."""
@@ -81,7 +98,7 @@ class Bench:
     def trial(self, training: Mapping[str, np.ndarray], *, seed: int) -> Trial:
         """Cross-validation inside the training rows."""
         tables = [t.take(training[t.name]) for t in self.federation.tables]
-        inner = Bench(_with_tables(self.federation, tables), self.settings)
+        inner = replace(self, federation=replace(self.federation, tables=tuple(tables)))
         found: dict[str, dict[str, list[np.ndarray]]] = {}
         labels: dict[str, list[np.ndarray]] = {t.name: [] for t in tables}
         path = ("inner", seed)
@@ -96,8 +113,8 @@ class Bench:
         return self._conclude(whole, y)
 
     def _conclude(self, predicted: Predictions, y: Mapping[str, np.ndarray]) -> Trial:
-        temperatures = {}
-        if isinstance(self.federation.task, Classification):
+        temperatures = dict(self.before.temperatures) if self.before else {}
+        if isinstance(self.federation.task, Classification) and not self.before:
             temperatures = {name: best_temperature(own, y) for name, own in predicted.items()}
         metric = self.settings.metric_for(self.federation.task)
         scores: RowScores = {
@@ -108,7 +125,7 @@ class Bench:
             for name, own in predicted.items()
         }
         reference = next(name for name in scores if not CANDIDATES[name].federated)
-        known = experience(scores, reference)
+        known = self.before.known if self.before else experience(scores, reference)
         expected = {c: estimates(scores, known, reference, c) for c in y}
         means = {m: {c: float(s.mean()) for c, s in own.items()} for m, own in scores.items()}
         return Trial(temperatures, known, _choices(expected, list(scores)), means)
@@ -130,10 +147,6 @@ class Bench:
             name: len(test) / (len(train) + len(test)) for name, (train, test) in rows.items()
         }
         return SplitResult(found, trial, shares)
-
-
-def _with_tables(federation: TableFederation, tables: Sequence) -> TableFederation:
-    return TableFederation(federation.task, federation.labels, tuple(tables))
 
 
 def _predict(

@@ -105,6 +105,10 @@ class FittedFederation:
     portrait: Mapping[str, Any]  # plain values for the report: latent view, alignment, traffic
     notices: Sequence[str] = ()
 
+    def __deepcopy__(self, memo: object) -> "FittedFederation":
+        """Itself: nothing of it changes, and scikit-learn copies what estimators are given."""
+        return self
+
     def client(self, name: str) -> FittedClient:
         """One client by name."""
         if name not in self.clients:

@@ -55,7 +55,8 @@ class FitSettings(Section):
     @cached_property
     def method(self) -> MethodSettings:
         """Settings of the networks."""
-        return MethodSettings.model_validate(merge(NETWORK, self.network))
+        own = {"anchors": {"meta_classes": self.meta_classes}}
+        return MethodSettings.model_validate(merge(merge(NETWORK, own), self.network))
 
     def metric_for(self, task: Task) -> str:
         """The metric of the verdict."""

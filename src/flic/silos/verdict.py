@@ -216,3 +216,8 @@ def shown(metric: str, value: float) -> str:
     if metric in _AS_PERCENT:
         return f"{100 * value:+.1f} points"
     return f"{value:+.3f}"
+
+
+def as_text(metric: str, value: float) -> str:
+    """A score as people read it."""
+    return f"{100 * value:.1f} %" if metric in _AS_PERCENT else f"{value:.3f}"

@@ -213,10 +213,10 @@ def _circle(position: pd.Series, length: float) -> tuple[Any, Any]:
 
 _DATE_PARTS = {
     "days": lambda d: (d.normalize() - pd.Timestamp("2000-01-01")) / pd.Timedelta(days=1),
-    "season sin": lambda d: _circle(d.dayofyear, 365.25)[0],
-    "season cos": lambda d: _circle(d.dayofyear, 365.25)[1],
-    "weekday sin": lambda d: _circle(d.dayofweek, 7)[0],
-    "weekday cos": lambda d: _circle(d.dayofweek, 7)[1],
+    "season sin": lambda d: _circle(d.day_of_year, 365.25)[0],
+    "season cos": lambda d: _circle(d.day_of_year, 365.25)[1],
+    "weekday sin": lambda d: _circle(d.day_of_week, 7)[0],
+    "weekday cos": lambda d: _circle(d.day_of_week, 7)[1],
     "hour sin": lambda d: _circle(d.hour, 24)[0],
     "hour cos": lambda d: _circle(d.hour, 24)[1],
 }

@@ -1,0 +1,101 @@
+"""`flic fit`: from a federation.toml to models, a verdict and a folder."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flic.cli.check import FederationPath, Format, need_pandas
+from flic.cli.run import Assignments, Quiet, Workers
+from flic.cli.screen import StepDisplay, notice, table
+from flic.config import parse_assignment
+from flic.settings import merge
+
+OUT = typer.Option(metavar="DIR", help="New folder for the fitted federation.")
+
+
+def fit(
+    file: FederationPath,
+    out: Annotated[Path, OUT],
+    set_: Assignments = None,
+    workers: Workers = 1,
+    format: Format = "text",
+    quiet: Quiet = False,
+) -> None:
+    """Train flic and every alternative on the same splits; say per client whether joining helps."""
+    need_pandas("fit")
+    from flic.data.tables import load_tables, read_federation
+    from flic.silos import folder
+    from flic.silos.fitting import fit as fit_tables
+    from flic.silos.settings import fit_settings
+
+    folder.refuse_occupied(out)
+    description = read_federation(file)
+    raw: dict[str, Any] = description.fit
+    for assignment in set_ or []:
+        raw = merge(raw, parse_assignment(assignment))
+    tables = load_tables(description, file.parent)
+    settings = fit_settings(raw, task=tables.task, source=f"{file}, [fit]")
+    if not quiet:
+        for message in tables.notices:
+            notice(message)
+    with StepDisplay("fit", quiet=quiet or format == "json") as display:
+        fitted = fit_tables(tables, settings, workers=workers, on_step=display.advance)
+    folder.save(fitted, out)
+    if format == "json":
+        typer.echo(json.dumps(fitted.verdict.dump(), ensure_ascii=False))
+        return
+    show_verdict(fitted.verdict)
+    typer.echo(f"fitted federation: {out}; look at it with: flic report {out}")
+
+
+def show_verdict(verdict: Any, *, only: str | None = None) -> None:
+    """The verdict as a table, and a sentence and a reason for every client."""
+    from flic.silos.verdict import as_text, shown
+
+    metric = verdict.metric
+    lines = [line for line in verdict.clients if only in (None, line.client)]
+    rows = [
+        [
+            line.client,
+            str(line.rows),
+            f"{as_text(metric, line.alone_score)} {line.alone}",
+            f"{as_text(metric, line.federation_score)} {line.federation or '–'}",
+            f"{shown(metric, line.difference.mean)}",
+            f"{shown(metric, line.difference.low)} … {shown(metric, line.difference.high)}",
+            line.difference.word,
+            f"{as_text(metric, line.kept_score)} {line.kept}",
+        ]
+        for line in lines
+    ]
+    columns = ["client", "rows", "alone", "federation", "difference", "95 % interval", "", "keeps"]
+    table(f"Held-out {metric}, {verdict.splits} splits", columns, rows)
+    for line in lines:
+        typer.echo(f"{line.sentence} Why: {line.reason}")
+    if only is None:
+        _show_candidates(verdict)
+
+
+def _show_candidates(verdict: Any) -> None:
+    from flic.silos.candidates import CANDIDATES
+    from flic.silos.verdict import as_text, shown
+
+    metric = verdict.metric
+    rows = [
+        [
+            name,
+            "federation" if CANDIDATES[name].federated else "alone",
+            str(len(own)),
+            as_text(metric, sum(f[metric] for f in own.values()) / len(own)),
+            CANDIDATES[name].title,
+        ]
+        for name, own in verdict.candidates.items()
+    ]
+    table("Every candidate, mean over the clients it serves", ["", "", "clients", metric, ""], rows)
+    kept = verdict.kept_against_alone
+    typer.echo(
+        f"What the clients keep against the best they have alone, mean over clients: "
+        f"{shown(metric, kept.mean)} (95 % interval {shown(metric, kept.low)} to "
+        f"{shown(metric, kept.high)})."
+    )

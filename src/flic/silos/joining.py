@@ -1,0 +1,172 @@
+"""A new site: it gets {α, μ}, learns φ and β alone, sends nothing, and has the same verdict."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flic.algorithms import MethodSettings, ServerState, build_algorithm
+from flic.data.batches import Duration
+from flic.data.client_data import FederatedData
+from flic.data.tables import SiloTable, TableFederation
+from flic.data.tables.labels import LabelNames
+from flic.data.task import Task as Question
+from flic.errors import ConfigError
+from flic.federation.roster import Roster
+from flic.federation.work import Stage, Task, Workshop
+from flic.silos.candidates import CANDIDATES, Candidate, FlicNetwork, Learned
+from flic.silos.encoding import EncodedFederation, EncodedSilo, in_space
+from flic.silos.evaluation import Before, Bench, work_through
+from flic.silos.fitted import FittedClient, FittedFederation
+from flic.silos.models import NetworkModel
+from flic.silos.splits import outer_splits
+from flic.silos.verdict import verdict
+
+
+class JoinedFlic(Candidate):
+    """flic for one that comes late: the shared part is as it is, only φ and β are learnt."""
+
+    name = FlicNetwork.name
+    title = FlicNetwork.title
+    federated = True
+
+    def __init__(self, shared: Mapping[str, Tensor]) -> None:
+        self._shared = shared
+
+    def learn(self, encoded: EncodedFederation, settings: MethodSettings, *, seed: int) -> Learned:
+        own = with_whole_budget(settings)
+        return Learned({s.name: self._join(s.name, encoded, own, seed) for s in encoded.silos})
+
+    def _join(
+        self, name: str, encoded: EncodedFederation, settings: MethodSettings, seed: int
+    ) -> NetworkModel:
+        client = next(silo.data for silo in encoded.silos if silo.name == name)
+        data = FederatedData("newcomer", encoded.task, (client,))
+        roster = Roster(data, settings.embedding, dtype=torch.float32)
+        algorithm = build_algorithm(FlicNetwork.method, settings, roster.population, seed=seed)
+        workshop, server = Workshop(algorithm, roster, seed), ServerState(0, self._shared)
+        state: Mapping[str, Tensor] | None = None
+        stages: tuple[Stage, ...] = ("prepare", "adapt")
+        for stage in stages:
+            state = workshop.do(Task(stage, server, (name,), [state])).states[name]
+        return NetworkModel(
+            method=FlicNetwork.method,
+            settings=settings,
+            task=encoded.task,
+            schema=client.schema,
+            classes=client.classes,
+            inputs=tuple(range(client.schema.dim)),
+            private=state or {},
+            shared=self._shared,
+        )
+
+
+class JoinedOffsets(Candidate):
+    """A network that others share, for new rows of a client: only its class offsets are learnt."""
+
+    name = "shared network"
+    title = "a network that others share"
+    federated = True
+
+    def __init__(self, model: NetworkModel) -> None:
+        self._model = model
+
+    def learn(self, encoded: EncodedFederation, settings: MethodSettings, *, seed: int) -> Learned:
+        del settings  # the network keeps its own
+        return Learned({s.name: self._join(s, encoded.task, seed) for s in encoded.silos})
+
+    def _join(self, silo: EncodedSilo, task: Question, seed: int) -> NetworkModel:
+        known = set(self._model.schema.features)
+        names = silo.data.schema.features
+        inputs = tuple(i for i, feature in enumerate(names) if feature in known)
+        client = in_space(silo, inputs, self._model.schema.space)
+        method, own = self._model.method, self._model.settings
+        roster = Roster(
+            FederatedData("client", task, (client,)), own.embedding, dtype=torch.float32
+        )
+        algorithm = build_algorithm(method, own, roster.population, seed=seed)
+        server = ServerState(0, self._model.shared)
+        workshop = Workshop(algorithm, roster, seed)
+        answer = workshop.do(Task("adapt", server, (client.name,), [None]))
+        return replace(
+            self._model,
+            task=task,
+            schema=client.schema,
+            classes=client.classes,
+            inputs=inputs,
+            private=answer.states[client.name],
+        )
+
+
+def with_whole_budget(settings: MethodSettings) -> MethodSettings:
+    """Settings whose one visit has the local steps of all rounds."""
+    training = settings.training
+    length, rounds = training.local.plus(training.shared), training.rounds + 1
+    whole = Duration(
+        epochs=None if length.epochs is None else rounds * length.epochs,
+        steps=None if length.steps is None else rounds * length.steps,
+    )
+    update = {"training": training.model_copy(update={"local": whole})}
+    return settings.model_copy(update=update)
+
+
+def join(fitted: FittedFederation, table: SiloTable, *, workers: int = 1) -> FittedFederation:
+    """The federation with one more client; nothing of the others changes."""
+    _refuse(fitted, table)
+    offered: dict[str, Candidate] = {
+        name: candidate for name, candidate in CANDIDATES.items() if not candidate.federated
+    }
+    if fitted.shared:
+        offered[FlicNetwork.name] = JoinedFlic(fitted.shared)
+    bench = Bench(
+        TableFederation(fitted.task, fitted.labels, (table,)),
+        fitted.settings,
+        {name: candidate for name, candidate in offered.items() if name in fitted.known},
+        Before(fitted.known, fitted.temperatures),
+    )
+    splits = outer_splits([table], fitted.settings)
+    results = list(work_through(bench, splits, workers=workers))
+    rows = np.arange(len(table))
+    final = bench.trial({table.name: rows}, seed=fitted.settings.seed)
+    encoded = bench.encode({table.name: (rows, rows[:0])})
+    name = final.choices["kept"][table.name].candidate
+    learned = bench.learn(bench.offered[name], encoded, seed=fitted.settings.seed)
+    kept = (name, fitted.temperatures.get(name), learned.models[table.name])
+    client = FittedClient.of(table, encoded.silos[0].encoder, kept, fitted.task, fitted.labels)
+    metric, count = fitted.settings.metric_for(fitted.task), {table.name: len(table)}
+    return fitted.with_client(client, verdict(results, final, metric=metric, rows=count))
+
+
+def _refuse(fitted: FittedFederation, table: SiloTable) -> None:
+    if table.name in fitted.clients:
+        raise ConfigError(
+            f"name is {table.name!r}, which a client of the federation has already; expected a new "
+            "one. Choose another with --name."
+        )
+
+
+def label_names(fitted: FittedFederation) -> LabelNames | None:
+    """How a newcomer's labels are read: as the others' are, or by the names of the classes."""
+    if not fitted.labels:
+        return None
+    values: dict[str, dict[str, None]] = {label: {label: None} for label in fitted.labels}
+    taken = set(fitted.labels)
+    for client in fitted.clients.values():
+        for value, position in (client.labelling.positions or {}).items():
+            if value not in taken:
+                values[fitted.labels[position]][value] = None
+                taken.add(value)
+    return {label: tuple(own) for label, own in values.items()}
+
+
+def declared_missing(assignments: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Values that mean "not measured", from COLUMN=VALUE."""
+    found: dict[str, tuple[str, ...]] = {}
+    for text in assignments:
+        column, separator, value = text.partition("=")
+        if not separator or not column:
+            raise ConfigError(f"--missing {text!r}: expected COLUMN=VALUE, such as chol=0.")
+        found[column] = (*found.get(column, ()), value)
+    return found

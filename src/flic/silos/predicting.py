@@ -1,0 +1,86 @@
+"""Predictions for files of any length, part by part, in the order of their rows."""
+
+import csv
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from flic.data.tables import stream_table
+from flic.data.task import Classification
+from flic.errors import DataError
+from flic.silos.fitted import FittedClient, Predicted
+from flic.silos.metrics import figures
+
+CHUNK_ROWS = 20_000
+
+Tell = Callable[[str], None]
+
+
+def predict_file(client: FittedClient, source: Path, target: Path, *, tell: Tell) -> int:
+    """Write the predictions of a file's rows beside nothing or over a whole file; their number."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    count = 0
+    try:
+        with temporary.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(_header(client))
+            for _, predicted in _parts(client, source, tell):
+                writer.writerows(_rows(predicted))
+                count += len(predicted.values)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return count
+
+
+def evaluate_file(
+    client: FittedClient, source: Path, *, tell: Tell
+) -> tuple[int, dict[str, float]]:
+    """Number of labelled rows of a file, and the metrics of their predictions."""
+    scores: list[np.ndarray] = []
+    labels: list[np.ndarray] = []
+    for frame, predicted in _parts(client, source, tell):
+        y, rows = client.labelling.read(frame, client.declared)
+        scores.append(predicted.scores[rows])
+        labels.append(y)
+    y = np.concatenate(labels)
+    if not len(y):
+        raise DataError(
+            f"{source}: no row has a label in column '{client.labelling.column}'; expected one at "
+            "least. Give rows with known labels."
+        )
+    return len(y), figures(client.task, np.concatenate(scores), y)
+
+
+def _parts(
+    client: FittedClient, source: Path, tell: Tell
+) -> Iterator[tuple[pd.DataFrame, Predicted]]:
+    """Raw and predicted rows, part by part; what is noted of several parts is told once."""
+    told: set[str] = set()
+    for frame in stream_table(source, chunk_rows=CHUNK_ROWS):
+        predicted = client.predict(frame)
+        for note in predicted.notes:
+            if note not in told:
+                told.add(note)
+                tell(note)
+        yield frame, predicted
+
+
+def _header(client: FittedClient) -> list[str]:
+    if not isinstance(client.task, Classification):
+        return ["prediction"]
+    return ["prediction", *(f"p({label})" for label in client.labels)]
+
+
+def _rows(predicted: Predicted) -> Iterator[list[object]]:
+    if predicted.probabilities is None:
+        for value in predicted.values:
+            yield [f"{value:.6g}"]
+        return
+    for value, own in zip(predicted.values, predicted.probabilities, strict=True):
+        yield [value, *(f"{p:.6f}" for p in own)]

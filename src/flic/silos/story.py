@@ -1,0 +1,111 @@
+"""The story of a fitted federation, for the report page."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from flic.report.page.story import (
+    AlignmentCell,
+    Anchor,
+    ClientTraffic,
+    Gain,
+    Gains,
+    Latent,
+    LatentPoint,
+    Measure,
+    Round,
+    SentTensor,
+    Story,
+    VerdictRow,
+)
+from flic.report.run_folder import environment
+from flic.silos.candidates import CANDIDATES
+from flic.silos.fitted import FittedFederation
+from flic.silos.folder import load
+from flic.silos.metrics import HIGHER_IS_BETTER
+from flic.silos.verdict import ClientVerdict, Verdict
+
+NEVER = ("rows and labels", "names and values of columns, and the fitted encoders")
+
+
+def story_of(folder: Path) -> Story:
+    """The story of a folder that flic fit made."""
+    fitted = load(folder)
+    verdict, portrait = fitted.verdict, fitted.portrait
+    return Story(
+        title=f"A federation of {len(fitted.clients)} clients",
+        kind="federation",
+        measure=Measure(verdict.metric.replace("_", " "), percent="accuracy" in verdict.metric),
+        verdict=[_row(line) for line in verdict.clients],
+        rounds=[_round(record) for record in fitted.records],
+        gains=Gains("the best model of the client alone", [_gain(c) for c in verdict.clients]),
+        latent=_latent(portrait["latent"]) if portrait else None,
+        alignment=[AlignmentCell(**cell) for cell in portrait.get("alignment", ())],
+        traffic=[_traffic(client) for client in portrait.get("traffic", ())],
+        never_left=[*NEVER, *portrait.get("never_left", ())],
+        candidates=_candidates(verdict),
+        settings=_settings(fitted),
+        versions=environment(),
+        notes=[*fitted.notices, *(f"{line.client}: {line.reason}" for line in verdict.clients)],
+    )
+
+
+def _row(line: ClientVerdict) -> VerdictRow:
+    return VerdictRow(
+        client=line.client,
+        rows=line.rows,
+        alone_model=line.alone,
+        alone=line.alone_score,
+        federation_model=line.federation or "–",
+        federation=line.federation_score,
+        difference=line.difference.mean,
+        low=line.difference.low,
+        high=line.difference.high,
+        word=line.difference.word,
+        sentence=line.sentence,
+        kept=CANDIDATES[line.kept].title,
+    )
+
+
+def _gain(line: ClientVerdict) -> Gain:
+    own = line.difference
+    return Gain(line.client, own.mean, own.low, own.high)
+
+
+def _round(record: Mapping[str, Any]) -> Round:
+    return Round(
+        number=record["round"],
+        losses=record.get("losses", {}),
+        bytes_sent=record.get("bytes_sent", 0),
+    )
+
+
+def _latent(raw: Mapping[str, Any]) -> Latent:
+    points = [LatentPoint(**point) for point in raw["points"]]
+    return Latent(points, [Anchor(**anchor) for anchor in raw["anchors"]], raw["caption"])
+
+
+def _traffic(raw: Mapping[str, Any]) -> ClientTraffic:
+    return ClientTraffic(raw["client"], [SentTensor(**tensor) for tensor in raw["tensors"]])
+
+
+def _candidates(verdict: Verdict) -> dict[str, dict[str, float]]:
+    """Scores for the page, where higher is better: a loss is shown with its sign turned."""
+    sign = 1 if HIGHER_IS_BETTER[verdict.metric] else -1
+    return {
+        name: {client: sign * figures[verdict.metric] for client, figures in own.items()}
+        for name, own in verdict.candidates.items()
+    }
+
+
+def _settings(fitted: FittedFederation) -> dict[str, Any]:
+    columns: Sequence[tuple[str, list[str]]] = [
+        (name, [f"{column.name} ({column.kind})" for column in client.columns])
+        for name, client in fitted.clients.items()
+    ]
+    return {
+        **fitted.settings.model_dump(mode="json"),
+        "network": fitted.settings.method.model_dump(mode="json"),
+        "columns": dict(columns),
+        "labels": list(fitted.labels),
+    }
