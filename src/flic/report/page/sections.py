@@ -91,7 +91,7 @@ def _verdict(story: Story) -> Section | None:
             _with_model(score(row.alone, measure), row.alone_model),
             _with_model(score(row.federation, measure), row.federation_model),
             f"{row.rows:,}",
-            row.kept,
+            _name(row.kept),
         ]
         for row in story.verdict
     ]
@@ -237,7 +237,7 @@ def _alignment(story: Story) -> Section | None:
         cells.setdefault((cell.client, cell.label), {})[cell.split] = cell
     which = charts.splits(c.split for c in story.alignment)
     rows = [
-        [client, label, *(_w2sq(found.get(split)) for split in which)]
+        [client, _name(label), *(_w2sq(found.get(split)) for split in which)]
         for (client, label), found in cells.items()
     ]
     columns = ["Client", "Class", *(SPLITS[split] for split in which)]
