@@ -3,6 +3,8 @@
 Public names in the order of the flow: data, Gaussians, methods, simulation, configuration, runs.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from flic.algorithms import METHODS as METHODS
 from flic.algorithms import MethodSettings as MethodSettings
 from flic.algorithms import Update as Update
@@ -26,12 +28,26 @@ from flic.gaussians import wasserstein2_sq_interval as wasserstein2_sq_interval
 from flic.report.metrics import Outcome as Outcome
 from flic.report.run_folder import simulate as simulate
 
+if TYPE_CHECKING:
+    from flic.silos.federation import Federation as Federation
+
+
+def __getattr__(name: str) -> Any:
+    """Names of the extra for tables, which `import flic` does without."""
+    if name == "Federation":
+        from flic.silos.federation import Federation
+
+        return Federation
+    raise AttributeError(f"module 'flic' has no attribute {name!r}")
+
+
 __all__ = [
     "METHODS",
     "Classification",
     "ClientData",
     "FeatureSchema",
     "FederatedData",
+    "Federation",
     "FlicError",
     "Gaussian",
     "Interval",

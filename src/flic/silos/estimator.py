@@ -126,8 +126,8 @@ class _Silo(BaseEstimator):
                 self.n_features_in_ = frame.shape[1]
             return frame
         # scikit-learn types these arguments by their defaults alone.
-        numeric: Any = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
-        array = np.asarray(validate_data(self, rows, reset=reset, **numeric))
+        numeric: Any = {"X": rows, "dtype": np.float64, "ensure_all_finite": "allow-nan"}
+        array = np.asarray(validate_data(self, reset=reset, **numeric))
         if np.isinf(array).any():
             raise ValueError("Input contains infinity; expected finite numbers or NaN for missing.")
         return pd.DataFrame(array, columns=[f"x{i}" for i in range(array.shape[1])])

@@ -7,6 +7,7 @@ from typing import Any, Self
 from flic.data.tables import (
     Declared,
     TableFederation,
+    client_from_frame,
     load_tables,
     read_federation,
     tables_from_frames,
@@ -18,9 +19,9 @@ from flic.silos import folder
 from flic.silos.estimator import SiloClassifier, SiloRegressor, estimator_of
 from flic.silos.fitted import FittedFederation
 from flic.silos.fitting import OnStep, fit
-from flic.silos.joining import join
+from flic.silos.joining import join, label_names
 from flic.silos.settings import fit_settings
-from flic.silos.verdict import Verdict
+from flic.silos.verdict import ClientVerdict, Verdict
 
 
 class Federation:
@@ -110,13 +111,21 @@ class Federation:
         return estimator_of(self.fitted, name)
 
     def join(
-        self, name: str, frame: Any, *, label: str, labels: LabelNames | None = None
-    ) -> Verdict:
+        self, name: str, frame: Any, *, label: str, declared: Declared | None = None
+    ) -> ClientVerdict:
         """Let a new site in: it learns from the shared anchors alone and sends nothing."""
         own = self.fitted
-        tables = tables_from_newcomer(own, name, frame, label, labels)
-        self._fitted = join(own, tables)
-        return self._fitted.verdict
+        table, _ = client_from_frame(
+            name,
+            frame,
+            label=label,
+            task=own.task,
+            labels=own.labels,
+            own_labels=label_names(own),
+            declared=declared,
+        )
+        self._fitted = join(own, table)
+        return self._fitted.verdict[name]
 
     def save(self, place: Path | str) -> None:
         """Write the fitted federation to a new folder."""

@@ -11,6 +11,7 @@ from flic.algorithms import MethodSettings, ServerState, build_algorithm
 from flic.data.batches import Duration
 from flic.data.client_data import FederatedData
 from flic.data.tables import SiloTable, TableFederation
+from flic.data.tables.declared import Raw
 from flic.data.tables.labels import LabelNames
 from flic.data.task import Task as Question
 from flic.errors import ConfigError
@@ -161,9 +162,9 @@ def label_names(fitted: FittedFederation) -> LabelNames | None:
     return {label: tuple(own) for label, own in values.items()}
 
 
-def declared_missing(assignments: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def declared_missing(assignments: Sequence[str]) -> dict[str, tuple[Raw, ...]]:
     """Values that mean "not measured", from COLUMN=VALUE."""
-    found: dict[str, tuple[str, ...]] = {}
+    found: dict[str, tuple[Raw, ...]] = {}
     for text in assignments:
         column, separator, value = text.partition("=")
         if not separator or not column:

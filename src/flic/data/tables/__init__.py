@@ -9,6 +9,7 @@ from flic.data.tables.federation_file import Client as Client
 from flic.data.tables.federation_file import FederationFile as FederationFile
 from flic.data.tables.federation_file import read_federation as read_federation
 from flic.data.tables.labels import Labelling as Labelling
+from flic.data.tables.loading import client_from_frame as client_from_frame
 from flic.data.tables.loading import load_client as load_client
 from flic.data.tables.loading import load_tables as load_tables
 from flic.data.tables.loading import tables_from_frames as tables_from_frames
@@ -30,6 +31,7 @@ __all__ = [
     "SiloTable",
     "TableFederation",
     "as_pandas",
+    "client_from_frame",
     "conform",
     "find_columns",
     "load_client",

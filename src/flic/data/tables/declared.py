@@ -6,7 +6,7 @@ Part 1 of the flow, for tables: the keys that a federation file and each of its 
 from collections.abc import Iterator
 from typing import Any, Literal, get_args
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_serializer, field_validator
 
 from flic.settings import Section
 
@@ -46,6 +46,10 @@ class Declared(Section):
         if not isinstance(missing, dict) or not all(map(is_list_of_values, missing.values())):
             raise ValueError("expected a table of column = [values], such as { chol = [0] }")
         return {str(name): tuple(values) for name, values in missing.items()}
+
+    @field_serializer("missing")
+    def _plain_lists(self, missing: dict[str, tuple[Raw, ...]]) -> dict[str, list[Raw]]:
+        return {name: list(values) for name, values in missing.items()}
 
     @property
     def left_out(self) -> tuple[str, ...]:

@@ -121,7 +121,29 @@ def load_client(
         DataError: listing every problem of the client.
     """
     file = FederationFile(clients=(client,))
-    raw = _raw_client(client, file, root)
+    return _newcomer(_raw_client(client, file, root), task, labels)
+
+
+def client_from_frame(
+    name: str,
+    frame: Any,
+    *,
+    label: str,
+    task: Task,
+    labels: tuple[str, ...],
+    own_labels: LabelNames | None = None,
+    declared: Declared | None = None,
+) -> tuple[SiloTable, list[str]]:
+    """The same from a pandas or polars frame; `own_labels` says how its labels are read.
+
+    Raises:
+        DataError: listing every problem of the client.
+    """
+    raw = RawClient(name, as_pandas(frame), label, declared or Declared(), labels=own_labels)
+    return _newcomer(raw, task, labels)
+
+
+def _newcomer(raw: RawClient, task: Task, labels: tuple[str, ...]) -> tuple[SiloTable, list[str]]:
     table, findings = _table(raw, task, labels, raw.labels or labels)
     fatal = [finding.message for finding in findings if finding.fatal]
     if fatal or table is None:
