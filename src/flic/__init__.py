@@ -3,7 +3,7 @@
 Public names in the order of the flow: data, Gaussians, methods, simulation, configuration, runs.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from flic.algorithms import METHODS as METHODS
 from flic.algorithms import MethodSettings as MethodSettings
@@ -28,11 +28,11 @@ from flic.gaussians import wasserstein2_sq_interval as wasserstein2_sq_interval
 from flic.report.metrics import Outcome as Outcome
 from flic.report.run_folder import simulate as simulate
 
-if TYPE_CHECKING:
+if _TYPE_CHECKING:
     from flic.silos.federation import Federation as Federation
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Names of the extra for tables, which `import flic` does without."""
     if name == "Federation":
         from flic.silos.federation import Federation
