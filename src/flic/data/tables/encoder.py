@@ -265,6 +265,8 @@ class Words(_Part):
 
 
 def _ngrams(frame: pd.DataFrame, column: str) -> Any:
+    if not len(frame):
+        return np.empty((0, TEXT_WIDTH))  # the vectoriser refuses no rows
     vectoriser = HashingVectorizer(analyzer="char_wb", ngram_range=(2, 4), n_features=TEXT_WIDTH)
     return vectoriser.transform(_values(frame, column).fillna("").astype(str))
 
