@@ -127,11 +127,20 @@ class Boosting(Alone):
         from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
         classes = isinstance(encoded.task, Classification)
+        if classes and len(silo.data.classes) == 1:
+            return _always(silo.data.classes[0], silo.data.schema.dim, encoded.task.num_outputs)
         kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
         rate = settings.estimators.boosting_rate
         estimator = kind(learning_rate=rate, random_state=seed % 2**32, min_samples_leaf=5)
         estimator.fit(silo.data.train.x.numpy(), silo.data.train.y.numpy())
         return BoostedModel(estimator, encoded.task.num_outputs, is_regression=not classes)
+
+
+def _always(label: int, dim: int, outputs: int) -> LinearModel:
+    """The class that is the only one of some training rows, which trees cannot be grown for."""
+    bias = np.full(outputs, -np.inf)
+    bias[label] = 0.0
+    return LinearModel(np.zeros((dim, outputs)), bias, is_regression=False)
 
 
 class Network(Candidate):
