@@ -18,6 +18,7 @@ from flic.settings import Section, explain, merge
 
 ClassMetric = Literal["accuracy", "balanced_accuracy", "auroc", "log_loss", "calibration_error"]
 ResponseMetric = Literal["r2", "rmse", "mae"]
+Metric = Literal[ClassMetric, ResponseMetric]
 
 #: Networks for tables: few silos, all of them active, few rows and uneven classes each. The head
 #: predicts, since the nearest anchor knows nothing of how frequent a class is.
@@ -40,10 +41,9 @@ class FitSettings(Section):
     scheme: Literal["auto", "splits", "cross-validation"] = "auto"
     test_share: float = Field(default=0.25, gt=0, le=0.5)
     folds: int = Field(default=3, ge=2)  # within the training rows, to choose a model
-    metric: ClassMetric | ResponseMetric | None = None  # None: accuracy, or R²
+    metric: Metric | None = None  # None: accuracy, or R²
     candidates: tuple[str, ...] = ()  # names of the models to compare; empty: all
     meta_classes: int | tuple[int, ...] | None = None  # anchors, or the anchor of each class
-    min_rows: int = Field(default=10, ge=4)  # of a client
     network: dict[str, Any] = Field(default_factory=dict)  # on top of NETWORK, section by section
 
     @field_validator("network")
@@ -68,7 +68,7 @@ def fit_settings(raw: Mapping[str, Any], *, task: Task, source: str) -> FitSetti
     try:
         settings = FitSettings.model_validate_json(json.dumps(raw, default=str), strict=True)
     except ValidationError as error:
-        lines = [f"{source}:", *(explain(problem, FitSettings) for problem in error.errors())]
+        lines = [f"{source}:", *(_explain(problem) for problem in error.errors())]
         raise ConfigError("\n  ".join(lines)) from None
     kind = ClassMetric if task.name == "classification" else ResponseMetric
     if settings.metric is not None and settings.metric not in get_args(kind):
@@ -77,3 +77,11 @@ def fit_settings(raw: Mapping[str, Any], *, task: Task, source: str) -> FitSetti
             f"of {', '.join(get_args(kind))}."
         )
     return settings
+
+
+def _explain(problem: Mapping[str, Any]) -> str:
+    """One sentence for one problem, of the fit itself or of its networks."""
+    first, *rest = problem["loc"]
+    if first != "network" or not rest:
+        return explain(problem, FitSettings)
+    return f"network.{explain({**problem, 'loc': rest}, MethodSettings)}"
