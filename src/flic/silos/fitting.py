@@ -67,11 +67,13 @@ def _refuse_unknown_candidates(bench: Bench) -> None:
             f"candidates: got {', '.join(map(repr, unknown))}; expected some of "
             f"{', '.join(CANDIDATES)}. Correct the names, or leave the key out for all."
         )
+    task = bench.federation.task.name
+    alone = [name for name, c in CANDIDATES.items() if not c.federated and task in c.tasks]
     chosen = bench.settings.candidates or tuple(CANDIDATES)
-    if all(CANDIDATES[name].federated for name in chosen):
+    if not {*alone} & {*chosen}:
         raise ConfigError(
-            f"candidates: got {', '.join(chosen)}, none of which stays alone; expected one to "
-            "compare with, of network, lda, ridge or boosting. Add one."
+            f"candidates: got {', '.join(chosen)}, none of which stays alone in a {task}; expected "
+            f"one to compare with, of {', '.join(alone)}. Add one."
         )
 
 
