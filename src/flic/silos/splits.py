@@ -3,12 +3,14 @@
 Classes keep their shares on both sides; rows with responses are spread over their range.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 import numpy as np
 
 from flic.data.tables.table import SiloTable
+from flic.errors import ConfigError
 from flic.seeding import derive_seed
 from flic.silos.settings import FitSettings
 
@@ -42,11 +44,27 @@ def outer_splits(tables: Sequence[SiloTable], settings: FitSettings) -> list[Row
     A split is the first of a fresh cross-validation whose folds have the share to hold out.
     """
     count, once = round(1 / settings.test_share), scheme(tables, settings) == "splits"
+    _refuse_empty(min(tables, key=len), count, settings)
     found: list[Rows] = []
     for repeat in range(settings.repeats):
         every = cross_validation(tables, count, seed=settings.seed, path=("repeat", repeat))
         found += islice(every, 1 if once else count)
     return found
+
+
+def _refuse_empty(smallest: SiloTable, count: int, settings: FitSettings) -> None:
+    """Refuse shares and folds that leave a client nothing to be tested on."""
+    rows, training = len(smallest), len(smallest) - math.ceil(len(smallest) / count)
+    if count > rows:
+        raise ConfigError(
+            f"test_share is {settings.test_share:g}, which holds out no row of client "
+            f"'{smallest.name}' with its {rows}; expected {1 / rows:.2g} at least. Increase it."
+        )
+    if settings.folds > training:
+        raise ConfigError(
+            f"folds is {settings.folds}, and client '{smallest.name}' has {training} training "
+            f"rows; expected a row in every fold. Write {training} or fewer."
+        )
 
 
 def scheme(tables: Sequence[SiloTable], settings: FitSettings) -> str:
