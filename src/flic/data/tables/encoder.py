@@ -172,7 +172,7 @@ class Dates(_Part):
 
     @classmethod
     def fit(cls, frame: pd.DataFrame, column: str) -> "Dates":
-        """Fit to training rows; what never varies is left out."""
+        """Fit to training rows; what never varies is left out, except days."""
         known = _values(frame, column).dropna()
         middle = known.sort_values().iloc[len(known) // 2] if len(known) else pd.Timestamp(0)
         part = cls(
@@ -182,7 +182,11 @@ class Dates(_Part):
             scale=Scale(mean=[], deviation=[]),
         )
         x = part._parts(frame)
-        varies = [name for name, values in zip(_DATE_PARTS, x.T, strict=True) if np.ptp(values) > 0]
+        varies = [
+            name
+            for name, values in zip(_DATE_PARTS, x.T, strict=True)
+            if name == "days" or np.ptp(values) > 0
+        ]
         part = part.model_copy(update={"parts": varies})
         return part.model_copy(update={"scale": Scale.of(part._parts(frame))})
 
