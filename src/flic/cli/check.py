@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from flic.data.tables.declared import Kind
 
 LISTED_CLASSES = 4
+LISTED_COLUMNS = 20
 
 FederationPath = Annotated[
     Path, typer.Argument(metavar="FEDERATION.toml", help="Description of the federation.")
@@ -105,4 +106,6 @@ def _show_shared(found: "Check") -> None:
     for count in range(total, 1, -1):
         names = [column.name for column in found.shared if len(column.clients) == count]
         if names:
-            typer.echo(f"shared by {count} of {total}: {', '.join(names)}")
+            more = f" and {len(names) - LISTED_COLUMNS} more" if len(names) > LISTED_COLUMNS else ""
+            listed = ", ".join(names[:LISTED_COLUMNS])
+            typer.echo(f"shared by {count} of {total}: {listed}{more}")

@@ -28,6 +28,7 @@ from flic.errors import ConfigError
 from flic.settings import read_toml
 
 JUDGED_ROWS = 20  # fewer say nothing about leaks and ids
+ID_ROWS = 50
 LOOKED_AT_ROWS = 5_000  # enough to judge a column by
 PERFECT = 0.999
 TREE_DEPTH = 8
@@ -183,8 +184,9 @@ def looks_like_id(known: pd.Series, kind: Kind) -> bool:
     """Whether the values only tell rows apart: whole numbers or words, all of them distinct."""
     if len(known) < JUDGED_ROWS or not known.is_unique:
         return False
-    if kind == "number":
-        return bool((known % 1 == 0).all())
+    if kind == "number":  # few whole numbers can be distinct by chance, but hardly in a row
+        in_a_row = known.max() - known.min() + 1 == len(known)
+        return bool((known % 1 == 0).all()) and (in_a_row or len(known) >= ID_ROWS)
     return kind in ("category", "text") and not any(" " in value for value in known)
 
 
@@ -252,6 +254,8 @@ def _tree_tells_class(x: np.ndarray, y: np.ndarray) -> bool:
         return False
     folds = StratifiedKFold(min(FOLDS, int(counts[counts > 1].min())))
     tree = DecisionTreeClassifier(max_depth=TREE_DEPTH, random_state=0)
+    if tree.fit(x, y).score(x, y) < PERFECT:  # what it cannot learn it cannot tell
+        return False
     return float(cross_val_score(tree, x, y, cv=folds).mean()) >= PERFECT
 
 
@@ -261,6 +265,8 @@ def _tree_tells_response(x: np.ndarray, y: np.ndarray) -> bool:
     if varies and np.corrcoef(x[:, 0], y)[0, 1] ** 2 >= PERFECT:
         return True
     tree = DecisionTreeRegressor(max_depth=TREE_DEPTH, random_state=0)
+    if tree.fit(x, y).score(x, y) < PERFECT:  # what it cannot learn it cannot tell
+        return False
     folds = KFold(FOLDS)
     return float(cross_val_score(tree, x, y, cv=folds, scoring="r2").mean()) >= PERFECT
 
