@@ -44,7 +44,7 @@ def fit(
         fitted = fit_tables(tables, settings, workers=workers, on_step=display.advance)
     folder.save(fitted, out)
     if format == "json":
-        typer.echo(json.dumps(fitted.verdict.dump(), ensure_ascii=False))
+        typer.echo(json.dumps(folder.plain(fitted.verdict.dump()), ensure_ascii=False))
         return
     show_verdict(fitted.verdict)
     typer.echo(f"fitted federation: {out}; look at it with: flic report {out}")

@@ -230,28 +230,40 @@ def _client(
 
 
 def _verdict(raw: Mapping[str, Any]) -> Verdict:
+    scores = ("alone_score", "federation_score", "kept_score")
     lines = tuple(
         ClientVerdict(
             **{
                 **line,
+                **{name: _number(line[name]) for name in scores},
                 "difference": _difference(line["difference"]),
                 "kept_against_alone": _difference(line["kept_against_alone"]),
             }
         )
         for line in raw["clients"]
     )
+    candidates = {
+        name: {c: {m: _number(v) for m, v in own.items()} for c, own in by_client.items()}
+        for name, by_client in raw["candidates"].items()
+    }
     return Verdict(
         **{
             **raw,
             "clients": lines,
             "all_clients": _difference(raw["all_clients"]),
             "kept_against_alone": _difference(raw["kept_against_alone"]),
+            "candidates": candidates,
         }
     )
 
 
 def _difference(raw: Mapping[str, float | None]) -> Difference:
-    return Difference(**{name: math.nan if v is None else v for name, v in raw.items()})
+    unknown = {"low": -math.inf, "high": math.inf}
+    return Difference(**{n: unknown.get(n, math.nan) if v is None else v for n, v in raw.items()})
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 def _task_facts(task: Task) -> dict[str, Any]:
@@ -264,20 +276,20 @@ def _task(facts: Mapping[str, Any]) -> Task:
 
 
 def _json(value: object) -> bytes:
-    return json.dumps(_plain(value), indent=1, ensure_ascii=False, allow_nan=False).encode()
+    return json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False).encode()
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """JSON has no NaN and no infinity: what is not known is null."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(own) for key, own in value.items()}
+        return {str(key): plain(own) for key, own in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(own) for own in value]
+        return [plain(own) for own in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _canonical(body: object) -> bytes:
-    return json.dumps(_plain(body), sort_keys=True, separators=(",", ":")).encode()
+    return json.dumps(plain(body), sort_keys=True, separators=(",", ":")).encode()
 
 
 def _digest(content: bytes) -> str:

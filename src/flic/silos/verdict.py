@@ -5,7 +5,7 @@ split. Splits overlap, so the variance of their mean is corrected (Nadeau and Be
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -143,7 +143,7 @@ def _line(
 ) -> ClientVerdict:
     gain = against_alone("federated", [client])
     kept = final.choices["kept"][client]
-    own = {kind: float(np.nanmean(chosen[kind][client])) for kind in chosen}
+    own = {kind: _nanmean(chosen[kind][client]) for kind in chosen}
     return ClientVerdict(
         client=client,
         rows=rows,
@@ -180,7 +180,7 @@ def _means(results: Sequence[SplitResult]) -> dict[str, dict[str, dict[str, floa
     }
 
 
-def _nanmean(values: Sequence[float]) -> float:
+def _nanmean(values: Iterable[float]) -> float:
     known = [value for value in values if value == value]
     return float(np.mean(known)) if known else float("nan")
 
