@@ -19,7 +19,8 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -58,30 +59,37 @@ def refuse_occupied(folder: Path) -> None:
 def save(fitted: FittedFederation, folder: Path) -> None:
     """Write a new folder, whole or not at all."""
     refuse_occupied(folder)
+    folder = folder.resolve()  # "." has no name to write beside
     folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        for name, content in _files(fitted).items():
-            path = temporary / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, content)
-        temporary.replace(folder)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+    with _waiting(_files(fitted), folder.with_name(f".{folder.name}.partial")) as written:
+        written.replace(folder)
 
 
 def update(fitted: FittedFederation, folder: Path) -> None:
-    """Bring a folder up to date: new files first, then the manifest that knows them."""
-    contents = _files(fitted)
-    manifest = contents.pop(MANIFEST)
-    for name, content in contents.items():
-        path = folder / name
-        if not path.exists() or path.read_bytes() != content:
+    """Bring a folder up to date: the disk holds all new files before the first takes its place."""
+    changed = {
+        name: content
+        for name, content in _files(fitted).items()
+        if not (folder / name).exists() or (folder / name).read_bytes() != content
+    }
+    with _waiting(changed, folder / ".partial") as written:
+        for name in changed:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (written / name).replace(folder / name)
+
+
+@contextmanager
+def _waiting(files: Mapping[str, bytes], place: Path) -> Generator[Path]:
+    """A folder with the files for as long as it takes to put them where they belong."""
+    shutil.rmtree(place, ignore_errors=True)
+    try:
+        for name, content in files.items():
+            path = place / name
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, content)
-    write_atomically(folder / MANIFEST, manifest)
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def _files(fitted: FittedFederation) -> dict[str, bytes]:
