@@ -29,6 +29,7 @@ class Predicted:
     probabilities: np.ndarray | None  # [rows, classes]; None in a regression
     scores: np.ndarray  # log-probabilities, or responses in one column
     notes: Sequence[str]
+    unseen: Mapping[str, Sequence[str]]  # column → levels that no training row had
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,13 +81,13 @@ class FittedClient:
                 f"expected {', '.join(c.name for c in self.columns[:5])} and so on. Give a file of "
                 "this client."
             )
-        x = self.encoder.transform(formed)
+        x, unseen = self.encoder.transform(formed), self.encoder.unseen(formed)
         raw = self.model.predict(x) if len(x) else np.zeros((0, self.task.num_outputs))
         scores = tempered(raw, self.temperature) if len(x) else raw
         if not isinstance(self.task, Classification):
-            return Predicted(scores[:, 0], None, scores, notes)
+            return Predicted(scores[:, 0], None, scores, notes, unseen)
         names = np.array(self.labels, dtype=object)
-        return Predicted(names[scores.argmax(1)], np.exp(scores), scores, notes)
+        return Predicted(names[scores.argmax(1)], np.exp(scores), scores, notes, unseen)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,12 +9,14 @@ import numpy as np
 import pandas as pd
 
 from flic.data.tables import stream_table
+from flic.data.tables.labels import quoted
 from flic.data.task import Classification
 from flic.errors import DataError
 from flic.silos.fitted import FittedClient, Predicted
 from flic.silos.metrics import figures
 
 CHUNK_ROWS = 20_000
+EXAMPLES = 3
 
 Tell = Callable[[str], None]
 
@@ -62,13 +64,22 @@ def _parts(
 ) -> Iterator[tuple[pd.DataFrame, Predicted]]:
     """Raw and predicted rows, part by part; what is noted of several parts is told once."""
     told: set[str] = set()
+    unseen: dict[str, list[str]] = {}
     for frame in stream_table(source, chunk_rows=CHUNK_ROWS):
         predicted = client.predict(frame)
         for note in predicted.notes:
             if note not in told:
                 told.add(note)
                 tell(note)
+        for column, levels in predicted.unseen.items():
+            own = unseen.setdefault(column, [])
+            own += [level for level in levels if level not in own][: EXAMPLES - len(own)]
         yield frame, predicted
+    for column, levels in unseen.items():
+        tell(
+            f"client '{client.name}': column '{column}' has levels that no training row had, such "
+            f"as {quoted(levels)}; they count as none of its levels."
+        )
 
 
 def _header(client: FittedClient) -> list[str]:

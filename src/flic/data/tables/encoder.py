@@ -311,6 +311,12 @@ class TableEncoder(_Part):
         """Column that each feature comes from."""
         return tuple(name for part in self.parts for name in part.sources)
 
+    def unseen(self, frame: pd.DataFrame) -> dict[str, list[str]]:
+        """Levels that no training row had, by column."""
+        parts = [part for part in self.parts if isinstance(part, Levels)]
+        new = {p.column: {*_values(frame, p.column).dropna()} - {*p.levels} for p in parts}
+        return {column: sorted(levels) for column, levels in new.items() if levels}
+
     def transform(self, frame: pd.DataFrame) -> np.ndarray:
         """Encoded rows as float32, a column per feature."""
         if not self.parts:
