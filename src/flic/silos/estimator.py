@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from torch import Tensor
 
 from flic.data.tables import Declared, SiloTable, as_pandas, conform, find_columns
+from flic.data.tables.values import text_of
 from flic.data.task import Classification, Regression, Task
 from flic.errors import ConfigError
 from flic.silos.candidates import CANDIDATES, Candidate, FlicNetwork
@@ -164,11 +165,27 @@ class SiloClassifier(ClassifierMixin, _Silo):
 
     def _known_classes(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Classes in the order of the federation's labels, where these are its own."""
+        place = self._places(y)
+        if self.federation is None or place is None:
+            return np.unique(y, return_inverse=True)
+        return np.array(self.federation.labels, dtype=object), place
+
+    def _places(self, y: np.ndarray) -> np.ndarray | None:
+        """Places of classes, by name or by raw label, in the federation's; None if not all are."""
         own = self.federation.labels if self.federation is not None else ()
-        if own and set(map(str, np.unique(y))) <= set(own):
-            place = {label: i for i, label in enumerate(own)}
-            return np.array(own, dtype=object), np.array([place[str(value)] for value in y])
-        return np.unique(y, return_inverse=True)
+        known = {label: place for place, label in enumerate(own)}
+        if self.federation is not None and self.client is not None:
+            known |= self.federation.client(self.client).labelling.positions or {}
+        texts = [text_of(value) for value in y]
+        return np.array([known[t] for t in texts]) if known.keys() >= {*texts} else None
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Mean accuracy; raw labels of the client are read as its classes."""
+        check_is_fitted(self, "model_")
+        y = column_or_1d(y, warn=True)
+        place = self._places(y)
+        known = y if place is None else self.classes_[place]
+        return super().score(X, known, sample_weight)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes, in the order of `classes_`."""
