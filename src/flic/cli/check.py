@@ -1,6 +1,7 @@
 """`flic check`: what there is to say about the tables of a federation before they are fitted."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -8,6 +9,7 @@ import typer
 
 from flic.cli.screen import complain, notice, percent, table
 from flic.errors import ConfigError
+from flic.settings import read_toml
 
 if TYPE_CHECKING:
     from flic.data.tables.check import Check, ClientCheck
@@ -45,13 +47,34 @@ def check(
     need_pandas("check")
     from flic.data.tables.check import check_federation
 
-    found = check_federation(federation)
+    found = _with_settings(check_federation(federation), federation)
     if format == "json":
         typer.echo(json.dumps(found.summary(), indent=1, ensure_ascii=False))
     else:
         _show(found)
     if found.problems:
         raise typer.Exit(1)
+
+
+def _with_settings(found: "Check", path: Path) -> "Check":
+    """The check with what is wrong in `[fit]`, which the tables know nothing of."""
+    from flic.data.tables.federation_file import describe
+    from flic.silos.fitting import refuse_candidates
+    from flic.silos.settings import fit_settings
+
+    try:
+        file, _ = describe(read_toml(path))
+    except ConfigError:  # found before
+        return found
+    if file is None:
+        return found
+    try:
+        refuse_candidates(
+            fit_settings(file.fit, task=file.task, source=f"{path}, [fit]"), file.task
+        )
+    except ConfigError as error:
+        return replace(found, problems=(*found.problems, str(error)))
+    return found
 
 
 def _show(found: "Check") -> None:

@@ -35,8 +35,8 @@ def fit(
     raw: dict[str, Any] = description.fit
     for assignment in set_ or []:
         raw = merge(raw, parse_assignment(assignment))
+    settings = fit_settings(raw, task=description.task, source=f"{file}, [fit]")
     tables = load_tables(description, file.parent)
-    settings = fit_settings(raw, task=tables.task, source=f"{file}, [fit]")
     if not quiet:
         for message in tables.notices:
             notice(message)

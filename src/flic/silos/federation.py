@@ -97,7 +97,7 @@ class Federation:
         **settings: Any,
     ) -> Self:
         """Train and compare everything; `settings` are the keys of `[fit]`, such as repeats=20."""
-        task = self.tables.task
+        task = self.tables.task.name
         own = fit_settings({**self._raw, **settings}, task=task, source="fit")
         self._fitted = fit(self.tables, own, workers=workers, on_step=on_step)
         return self

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from flic.data.tables import TableFederation
+from flic.data.task import TaskName
 from flic.errors import ConfigError
 from flic.silos.candidates import CANDIDATES, FlicNetwork, Learned
 from flic.silos.encoding import EncodedFederation
@@ -28,7 +29,7 @@ def fit(
 ) -> FittedFederation:
     """Every candidate on every split, then what each client keeps, trained on all its rows."""
     bench = Bench(federation, settings)
-    _refuse_unknown_candidates(bench)
+    refuse_candidates(settings, federation.task.name)
     splits = outer_splits(federation.tables, settings)
     total = len(splits) + 2
     on_step(0, total, "splits")
@@ -60,16 +61,16 @@ def fit(
     return fitted
 
 
-def _refuse_unknown_candidates(bench: Bench) -> None:
-    unknown = [name for name in bench.settings.candidates if name not in CANDIDATES]
+def refuse_candidates(settings: FitSettings, task: TaskName) -> None:
+    """Refuse candidates that nobody knows, or of which none stays alone."""
+    unknown = [name for name in settings.candidates if name not in CANDIDATES]
     if unknown:
         raise ConfigError(
             f"candidates: got {', '.join(map(repr, unknown))}; expected some of "
             f"{', '.join(CANDIDATES)}. Correct the names, or leave the key out for all."
         )
-    task = bench.federation.task.name
     alone = [name for name, c in CANDIDATES.items() if not c.federated and task in c.tasks]
-    chosen = bench.settings.candidates or tuple(CANDIDATES)
+    chosen = settings.candidates or tuple(CANDIDATES)
     if not {*alone} & {*chosen}:
         raise ConfigError(
             f"candidates: got {', '.join(chosen)}, none of which stays alone in a {task}; expected "

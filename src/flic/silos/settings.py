@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from flic.algorithms.presets import PRESETS
 from flic.algorithms.settings import MethodSettings
-from flic.data.task import Task
+from flic.data.task import Task, TaskName
 from flic.errors import ConfigError
 from flic.settings import Section, explain, merge
 
@@ -63,17 +63,17 @@ class FitSettings(Section):
         return self.metric or ("accuracy" if task.name == "classification" else "r2")
 
 
-def fit_settings(raw: Mapping[str, Any], *, task: Task, source: str) -> FitSettings:
+def fit_settings(raw: Mapping[str, Any], *, task: TaskName, source: str) -> FitSettings:
     """The settings, or one error that lists every bad key."""
     try:
         settings = FitSettings.model_validate_json(json.dumps(raw, default=str), strict=True)
     except ValidationError as error:
         lines = [f"{source}:", *(_explain(problem) for problem in error.errors())]
         raise ConfigError("\n  ".join(lines)) from None
-    kind = ClassMetric if task.name == "classification" else ResponseMetric
+    kind = ClassMetric if task == "classification" else ResponseMetric
     if settings.metric is not None and settings.metric not in get_args(kind):
         raise ConfigError(
-            f"{source}: metric is {settings.metric!r}, and the task is {task.name}; expected one "
+            f"{source}: metric is {settings.metric!r}, and the task is {task}; expected one "
             f"of {', '.join(get_args(kind))}."
         )
     return settings
