@@ -41,7 +41,28 @@ def _commands() -> list[tuple[str, str]]:
     return [(page, line) for page, line in lines if line]
 
 
-FLIC_COMMANDS = [(p, c) for p, c in _commands() if c.startswith("flic ")]
+# Commands on tables build on each other: those of a page run in order, in one folder.
+ON_TABLES = ("init", "check", "fit", "predict", "evaluate", "join", "report")
+SMALL_FIT = [
+    "repeats=2",
+    "folds=2",
+    "network.training.rounds=1",
+    "network.pretraining.epochs=1",
+    'candidates=["lda", "flic"]',
+]
+
+
+def _is_on_tables(command: str) -> bool:
+    words = command.split()
+    return words[0] == "scripts/heart_disease.py" or (
+        words[:1] == ["flic"] and words[1] in ON_TABLES
+    )
+
+
+FLIC_COMMANDS = [(p, c) for p, c in _commands() if c.startswith("flic ") and not _is_on_tables(c)]
+STORIES = [
+    page for page in PAGES if any(p == page.name and _is_on_tables(c) for p, c in _commands())
+]
 
 
 def test_every_command_is_a_script_or_flic() -> None:
@@ -71,6 +92,32 @@ def test_flic_command_works(page: str, command: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [*program, *words[1:]], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+@pytest.mark.parametrize("page", STORIES, ids=lambda page: page.name)
+def test_commands_on_tables_work_in_order(page: Path, tmp_path: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for language, block in re.findall(r"```(sh|toml)\n(.*?)```", text, flags=re.DOTALL):
+        first, _, rest = block.partition("\n")
+        if language == "toml" and first.startswith("# ") and first.endswith(".toml"):
+            (tmp_path / first.removeprefix("# ")).write_text(rest, encoding="utf-8")
+        if language == "sh":
+            for line in filter(None, (line.split("#")[0].strip() for line in block.splitlines())):
+                if _is_on_tables(line):
+                    _follow(line, tmp_path)
+
+
+def _follow(command: str, folder: Path) -> None:
+    words = shlex.split(command)
+    if words[0].startswith("scripts/"):
+        words = [sys.executable, str(ROOT / words[0]), *words[1:]]
+    else:
+        words[0] = str(Path(sys.executable).parent / "flic")
+    if "fit" in words[1:2]:
+        words += [part for setting in SMALL_FIT for part in ("--set", setting)]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout
 

@@ -127,7 +127,7 @@ def test_embedded_rows_are_those_the_method_predicts_with(finished):
     model = {"hidden_dim": 4, "predict_by": "nearest-anchor"}
     folder = finished(model=model, method="flic-class")
     config = run_folder.read_config(folder)
-    workshop = run_folder._workshop(config, load(config.data, seed=config.seed))
+    workshop = run_folder.workshop_of(config, load(config.data, seed=config.seed))
     journal = DiskJournal(folder / "checkpoints")
     found = read(workshop.roster, workshop.algorithm, journal, stack_width=3)
     rows = pq.read_table(folder / "clients.parquet").to_pylist()

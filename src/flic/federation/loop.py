@@ -72,7 +72,8 @@ class Simulation:
             server, work = self._work(stage, server, record.get("active", everyone))
             record |= work
         if stage in ("update", "adapt") and algorithm.realigns:
-            server, _ = self._work("realign", server, everyone)
+            server, again = self._work("realign", server, everyone)
+            record["bytes_sent"] += again["bytes_sent"]
         if self._is_measured(stage, round):
             record["scores"] = self._measure(server)
         record["seconds"] = time.perf_counter() - started[0]

@@ -95,7 +95,7 @@ def refuse_impossible(configs: Sequence[RunConfig]) -> None:
     data = load(configs[0].data, seed=configs[0].seed)
     refuse_unusable(data)
     for config in configs:
-        _workshop(config, data).algorithm.init_server()
+        workshop_of(config, data).algorithm.init_server()
         num_active(len(data.clients), config.training.participation)
 
 
@@ -133,7 +133,7 @@ def carry_on(
 ) -> Finished:
     """Do all steps of the folder's run that are not done yet, then write its results."""
     config = read_config(folder)
-    with _alone_in(folder):
+    with alone_in(folder):
         return _carry_on(folder, config, workers, on_step, on_damage)
 
 
@@ -157,7 +157,7 @@ def _carry_on(
 
 
 @contextmanager
-def _alone_in(folder: Path) -> Generator[None]:
+def alone_in(folder: Path) -> Generator[None]:
     """Keep a second process out of a run folder; the lock ends with the process that holds it."""
     with (folder / ".lock").open("w") as file:
         try:
@@ -183,14 +183,15 @@ def _advance(
     config: RunConfig, data: FederatedData, journal: Journal, *, workers: int, on_step: OnStep
 ) -> None:
     """Do all steps that the journal does not hold yet."""
-    workshop = _workshop(config, data)
+    workshop = workshop_of(config, data)
     with open_runner(workshop, workers=workers) as runner:
         simulation = Simulation(workshop, _schedule(config, workers), journal, runner)
         for record in simulation.steps():
             on_step(record, simulation.num_steps(), len(journal.records))
 
 
-def _workshop(config: RunConfig, data: FederatedData) -> Workshop:
+def workshop_of(config: RunConfig, data: FederatedData) -> Workshop:
+    """All that a run needs to do its work."""
     data = data.with_validation(config.evaluation.validation_share, seed=config.seed)
     dtype = config.engine.torch_dtype
     roster = Roster(data, config.embedding, dtype=dtype)

@@ -20,7 +20,7 @@ from flic.federation.checkpoint import DiskJournal
 from flic.report.metrics import KEYS, Scores, scores_at
 from flic.report.page.story import ClientTraffic, Gain, Gains, Measure, Round, Story
 from flic.report.page.through_phi import Reading, alignment, latent, read, traffic
-from flic.report.run_folder import _alone_in, _workshop, read_config
+from flic.report.run_folder import alone_in, read_config, workshop_of
 
 REFERENCE = "local"
 ROWS = "rows and labels"
@@ -32,7 +32,7 @@ def story_of(folder: Path) -> Story:
     records = _read_json(folder / "rounds.json")
     scores = _last_scores(folder)
     beside = {config.method: scores} | _beside(folder, config)
-    with _alone_in(folder):
+    with alone_in(folder):
         journal = _journal(folder)
         seen = _seen(config, journal)
     return Story(
@@ -58,7 +58,7 @@ def story_of(folder: Path) -> Story:
 
 def _seen(config: RunConfig, journal: DiskJournal) -> Reading | None:
     """What the last checkpoint makes of all rows; None of a method without networks."""
-    workshop = _workshop(config, load(config.data, seed=config.seed))
+    workshop = workshop_of(config, load(config.data, seed=config.seed))
     if not isinstance(workshop.algorithm, NetworkMethod) or journal.server is None:
         return None
     width = config.engine.stack_width
