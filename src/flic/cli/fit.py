@@ -52,7 +52,7 @@ def fit(
 
 def show_verdict(verdict: Any, *, only: str | None = None) -> None:
     """The verdict as a table, and a sentence and a reason for every client."""
-    from flic.silos.verdict import as_text, shown
+    from flic.silos.verdict import as_text, signed
 
     metric = verdict.metric
     lines = [line for line in verdict.clients if only in (None, line.client)]
@@ -62,14 +62,17 @@ def show_verdict(verdict: Any, *, only: str | None = None) -> None:
             str(line.rows),
             f"{as_text(metric, line.alone_score)} {line.alone}",
             f"{as_text(metric, line.federation_score)} {line.federation or '–'}",
-            f"{shown(metric, line.difference.mean)}",
-            f"{shown(metric, line.difference.low)} … {shown(metric, line.difference.high)}",
+            signed(metric, line.difference.mean),
+            f"{signed(metric, line.difference.low)} … {signed(metric, line.difference.high)}",
             line.difference.word,
             f"{as_text(metric, line.kept_score)} {line.kept}",
         ]
         for line in lines
     ]
-    columns = ["client", "rows", "alone", "federation", "difference", "95 % interval", "", "keeps"]
+    columns = [
+        *("client", "rows", "alone", "federation", "difference", "95 % interval"),
+        *("joining", "keeps"),
+    ]
     table(f"Held-out {metric}, {verdict.splits} splits", columns, rows)
     for line in lines:
         typer.echo(f"{line.sentence} Why: {line.reason}")
@@ -92,7 +95,7 @@ def _show_candidates(verdict: Any) -> None:
         ]
         for name, own in verdict.candidates.items()
     ]
-    table("Every candidate, mean over the clients it serves", ["", "", "clients", metric, ""], rows)
+    table("Every candidate, mean over the clients it serves", ["candidate", "", "clients", metric, "what it is"], rows)
     kept = verdict.kept_against_alone
     typer.echo(
         f"What the clients keep against the best they have alone, mean over clients: "

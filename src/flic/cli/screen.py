@@ -129,7 +129,7 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     cells = [max((len(row[i]) for row in rows), default=0) for i in range(len(columns))]
     widths = [max(len(c), w) for c, w in zip(columns, cells, strict=True)]
     if sum(widths) + 2 * len(widths) > out.width:
-        words = [max(map(len, column.split())) for column in columns]
+        words = [max(map(len, column.split()), default=0) for column in columns]
         widths = [max(*pair) for pair in zip(words, cells, strict=True)]
     for i, (column, width) in enumerate(zip(columns, widths, strict=True)):
         shown.add_column(column, justify="left" if i == 0 else "right", width=width)

@@ -212,10 +212,13 @@ def sentence(client: str, gain: Difference, kept: Choice, metric: str) -> str:
 
 
 def shown(metric: str, value: float) -> str:
-    """A difference as people read it."""
-    if metric in _AS_PERCENT:
-        return f"{100 * value:+.1f} points"
-    return f"{value:+.3f}"
+    """A difference in a sentence."""
+    return signed(metric, value) + (" points" if metric in _AS_PERCENT else "")
+
+
+def signed(metric: str, value: float) -> str:
+    """A difference in a table: percentage points, or the metric's own unit."""
+    return f"{100 * value:+.1f}" if metric in _AS_PERCENT else f"{value:+.3f}"
 
 
 def as_text(metric: str, value: float) -> str:
