@@ -95,7 +95,8 @@ def _show_candidates(verdict: Any) -> None:
         ]
         for name, own in verdict.candidates.items()
     ]
-    table("Every candidate, mean over the clients it serves", ["candidate", "", "clients", metric, "what it is"], rows)
+    columns = ["candidate", "", "clients", metric, "what it is"]
+    table("Every candidate, mean over the clients it serves", columns, rows)
     kept = verdict.kept_against_alone
     typer.echo(
         f"What the clients keep against the best they have alone, mean over clients: "
