@@ -245,7 +245,8 @@ class Words(_Part):
         size = min(TEXT_COMPONENTS, max(1, len(frame) // 5), len(frame) - 1)
         directions = np.zeros((1, TEXT_WIDTH))
         if grams.nnz:
-            svd = TruncatedSVD(size, random_state=0).fit(grams)
+            with np.errstate(divide="ignore", invalid="ignore"):  # equal texts have no variance
+                svd = TruncatedSVD(size, random_state=0).fit(grams)
             directions = np.nan_to_num(np.asarray(svd.components_))
         scale = Scale.of(grams @ directions.T)
         # JSON of six digits: finer ones are noise, and three times the bytes.
