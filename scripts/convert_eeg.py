@@ -40,6 +40,9 @@ def convert(source: Path, folder: Path) -> Path:
 
 def main(arguments: Sequence[str]) -> None:
     """Convert the file that the command line names."""
+    if {"-h", "--help"} & set(arguments):
+        print(__doc__)
+        return
     if len(arguments) not in (1, 2):
         sys.exit(__doc__)
     source = Path(arguments[0])
