@@ -99,6 +99,16 @@ SHARED_HEAD = [
 
 ALL = [*PAPER, *HONEST, *PRESETS, *SHARED_HEAD]
 
+# Raised when a method comes to compute something else: its cells are then done again.
+REVISIONS = {
+    "within-space": 2,  # averages bodies during the warm-up too
+}
+
+
+def revision(method: str) -> int:
+    """Revision of what a method computes."""
+    return REVISIONS.get(method, 1)
+
 
 def configure(experiment: str, arm: Arm, seed: int, *changes: Changes) -> RunConfig:
     """Configuration of an arm on an experiment, with changes on top, the last one strongest."""

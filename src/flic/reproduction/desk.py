@@ -25,7 +25,8 @@ from typing import Any
 
 import torch
 
-from flic.errors import FlicError, RunFolderError
+from flic.config import validate
+from flic.errors import ConfigError, FlicError, RunFolderError
 from flic.federation.checkpoint import write_atomically
 from flic.federation.runners import leave_with_parent
 from flic.report.run_folder import environment
@@ -49,8 +50,12 @@ def open_folder(study: Study, scope: Scope, folder: Path) -> None:
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise RunFolderError(f"--out: {folder} is a file; expected a folder. Name one.") from None
+    except (FileExistsError, NotADirectoryError):
+        above = (folder, *folder.parents)
+        file = next((path for path in above if path.exists() and not path.is_dir()), folder)
+        raise RunFolderError(
+            f"--out: got {folder}, but {file} is a file; expected a folder. Name another."
+        ) from None
     _write_json(folder / "environment.json", {**environment(), "cores": os.cpu_count()})
     _write_json(path, wanted)
 
@@ -102,13 +107,13 @@ def _work(study: Study, scope: Scope, folder: Path, only: str, tell: Tell) -> No
     for number, cell in enumerate(cells, start=1):
         if _kept(folder, cell) is not None:
             continue
-        with _alone_at(folder / "work" / _path(cell)) as alone:
+        with _alone_at(_place(folder, cell)) as alone:
             if alone and _kept(folder, cell) is None:
                 _do(cell, folder, lambda line, n=number: tell(f"[{n}/{len(cells)}] {line}"))
 
 
 def _do(cell: Cell, folder: Path, tell: Tell) -> None:
-    place = folder / "work" / _path(cell)
+    place = _place(folder, cell)
     started = time.perf_counter(), time.process_time()
     tell(cell.key)
     result = cell.work(Desk(place, lambda line: tell(f"{cell.key}: {line}")))
@@ -116,7 +121,7 @@ def _do(cell: Cell, folder: Path, tell: Tell) -> None:
     path = _result_file(folder, cell)
     path.parent.mkdir(parents=True, exist_ok=True)
     found = {"result": result, "seconds": seconds[0], "cpu_seconds": seconds[1]}
-    found["settings"] = cell.settings
+    found |= {"settings": cell.settings, "revision": cell.revision}
     write_atomically(path, json.dumps(found, allow_nan=False).encode())
     shutil.rmtree(place, ignore_errors=True)
 
@@ -142,7 +147,20 @@ def finished(study: Study, scope: Scope, folder: Path) -> dict[str, dict[str, An
 
 def missing(study: Study, scope: Scope, folder: Path) -> Sequence[str]:
     """Keys of the cells still to be done."""
-    return [c.key for c in study.cells(scope) if not _result_file(folder, c).exists()]
+    return [cell.key for cell in study.cells(scope) if _kept(folder, cell) is None]
+
+
+def outdated(study: Study, scope: Scope, folder: Path) -> Sequence[str]:
+    """Keys of the cells whose results are of another revision of their method."""
+    undone = [cell for cell in study.cells(scope) if _kept(folder, cell) is None]
+    return [cell.key for cell in undone if _result_file(folder, cell).exists()]
+
+
+def scope_of_kept(scope: Scope, folder: Path) -> Scope:
+    """The scope with the seeds of all cells in the folder, whichever are asked for."""
+    stems = (path.stem for path in (folder / "cells").rglob("*.json"))
+    seeds = {int(match[0]) for stem in stems if (match := re.search(r"\d+$", stem))}
+    return Scope(scope.quick, tuple(sorted(seeds)))
 
 
 def _kept(folder: Path, cell: Cell) -> dict[str, Any] | None:
@@ -151,12 +169,32 @@ def _kept(folder: Path, cell: Cell) -> dict[str, Any] | None:
     if not path.exists():
         return None
     found = _read_json(path)
-    if found.get("settings") != json.loads(json.dumps(cell.settings)):
+    if found.get("revision", 1) != cell.revision:
+        return None
+    if not _same(found.get("settings"), json.loads(json.dumps(cell.settings))):
         raise RunFolderError(
             f"{path} holds a result of other settings than cell {cell.key!r} has now; expected the "
             "same. Delete the file to have it done again, or choose another folder with --out."
         )
     return found
+
+
+def _same(kept: Any, wanted: Any) -> bool:
+    """Whether settings are the same once kept ones have the defaults of keys added since."""
+    if isinstance(kept, list) and isinstance(wanted, list):
+        return len(kept) == len(wanted) and all(map(_same, kept, wanted))
+    if kept == wanted or not isinstance(kept, dict):
+        return kept == wanted
+    try:
+        return validate(kept, source="kept settings").model_dump(mode="json") == wanted
+    except ConfigError:
+        return False
+
+
+def _place(folder: Path, cell: Cell) -> Path:
+    """Where a cell works; what another revision began is nothing to go on with."""
+    suffix = f"@revision{cell.revision}" if cell.revision > 1 else ""
+    return folder / "work" / f"{_path(cell)}{suffix}"
 
 
 def _result_file(folder: Path, cell: Cell) -> Path:

@@ -13,7 +13,7 @@ from flic.config import RunConfig
 from flic.report import run_folder
 from flic.report.metrics import Outcome, Scores, scores_at, validation_score
 from flic.report.run_folder import Finished
-from flic.reproduction.arms import Arm, Changes, configure
+from flic.reproduction.arms import Arm, Changes, configure, revision
 from flic.reproduction.study import Cell, Desk
 
 
@@ -34,7 +34,7 @@ def searched_cell(key: str, experiment: str, arm: Arm, seed: int, *changes: Chan
 
 def _cell(key: str, tried: Sequence[tuple[Changes, RunConfig]]) -> Cell:
     settings = [config.model_dump(mode="json") for _, config in tried]
-    return Cell(key, partial(_run, tried), settings)
+    return Cell(key, partial(_run, tried), settings, revision(tried[0][1].method))
 
 
 def _run(tried: Sequence[tuple[Changes, RunConfig]], desk: Desk) -> dict[str, Any]:

@@ -5,7 +5,7 @@ cells do not depend on each other; each one's result is a JSON value of its own.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -42,14 +42,16 @@ class Desk:
 
 @dataclass(frozen=True)
 class Cell:
-    """One unit of work. `key` names its result, with `/` between its parts.
+    """One unit of work. `key` names its result, with `/` between its parts; it ends in the seed.
 
     A kept result is taken for the cell's own only while `settings`, a JSON value, are the same.
+    One of another `revision` of the work counts as not done.
     """
 
     key: str
     work: Callable[[Desk], Any]
     settings: Any = None
+    revision: int = 1
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,19 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[Value]]
     note: str = ""
+
+
+WHICH = "which seeds"
+"""Column that says what a row rests on."""
+
+
+def listed(seeds: Iterable[int]) -> str:
+    """Seeds as a row names them: 0-4, or 0, 3, 7."""
+    numbers = sorted(seeds)
+    least, most = numbers[0], numbers[-1]
+    if len(numbers) > 2 and most - least == len(numbers) - 1:
+        return f"{least}-{most}"
+    return ", ".join(map(str, numbers))
 
 
 class Study(ABC):
@@ -76,7 +91,7 @@ class Study(ABC):
 
     @abstractmethod
     def tables(self, results: Results, scope: Scope) -> Sequence[Table]:
-        """Tables from the cells finished so far; some may be missing."""
+        """Tables from the cells finished so far; the scope's seeds are those of any of them."""
 
     @abstractmethod
     def figures(self, results: Results, scope: Scope) -> Mapping[str, "Figure"]:
