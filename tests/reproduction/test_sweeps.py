@@ -1,5 +1,8 @@
 """What a sweep's table says of a run: the last, the chosen and the best round are three things."""
 
+import pytest
+
+from flic.reproduction.studies import STUDIES
 from flic.reproduction.studies.participation import STUDY
 from flic.reproduction.study import Scope
 from flic.reproduction.sweeps import SETS, means
@@ -8,6 +11,7 @@ RUN = {
     "last": {"clients": {"a": 0.5, "b": 0.7}},
     "chosen": {"clients": {"a": 0.6, "b": 0.8}},
     "test": [0.4, 0.9, 0.6],
+    "seconds": 4.0,
     "cpu_seconds": 3.0,
 }
 
@@ -29,7 +33,18 @@ def test_a_row_of_the_table_stands_for_one_set_value_and_arm():
     results = {f"linear-mapping/0.4/local/seed{seed}": RUN for seed in (0, 1)}
     [table] = STUDY.tables(results, scope)
     [row] = table.rows
-    assert list(row) == ["linear-mapping", 0.4, "local", 2, 60.0, 0.0, 70.0, 90.0, 3.0]
+    assert list(row) == ["linear-mapping", 0.4, "local", "0, 1", 60.0, 0.0, 70.0, 90.0, 4.0, 3.0]
+
+
+@pytest.mark.parametrize("name", ["toy", "pretraining", "participation"])
+def test_a_table_whose_figure_has_no_numbers_in_the_paper_says_so(name):
+    [table] = STUDIES[name].tables({}, Scope())
+    assert "The paper has a figure only; its text says" in table.note
+
+
+def test_a_number_of_clients_is_whole():
+    [table] = STUDIES["toy"].tables({"noisy-features/50/local/seed0": RUN}, Scope())
+    assert str(table.rows[0][1]) == "50"
 
 
 def test_the_sweep_covers_every_set_and_value():

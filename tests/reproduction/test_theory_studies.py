@@ -82,6 +82,7 @@ def test_estimated_moments_cost_accuracy_that_more_rows_buy_back(finished):
     assert [row["rows for moments"] for row in rows] == [200, 2000, 20_000]
     flipped = [row["flipped of 160"] for row in rows]
     assert flipped == sorted(flipped, reverse=True)
+    assert {row["which seeds"] for row in rows} == {"0"}
     errors = [row["mean"] for row in rows]
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] > 1e-3

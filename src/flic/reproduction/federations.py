@@ -5,7 +5,7 @@ as the paper reports. "Tuned" is the arm at the round, and where the study searc
 setting, that the mean of the clients' validation scores chooses; gains are between tuned scores.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,7 +14,7 @@ from flic.report.comparison import Cell as Ran
 from flic.report.comparison import Row, compare
 from flic.reproduction.arms import Arm, Changes, configure
 from flic.reproduction.runs import outcome_of, run_cell, searched_cell
-from flic.reproduction.study import Cell, Results, Scope, Study, Table, Value
+from flic.reproduction.study import WHICH, Cell, Results, Scope, Study, Table, Value, listed
 from flic.settings import merge
 
 if TYPE_CHECKING:
@@ -124,9 +124,8 @@ class FederationStudy(Study):
         lines = []
         for arm in self.arms_of(scope):
             if arm.name in last:
-                cells = self.results_of(results, federation, arm, scope).values()
-                cpu = fmean(cell["cpu_seconds"] for cell in cells)
-                lines.append(_line(federation, last[arm.name], tuned[arm.name], cpu))
+                cells = self.results_of(results, federation, arm, scope)
+                lines.append(_line(federation, last[arm.name], tuned[arm.name], cells))
         return lines
 
     def _note(self, results: Results, scope: Scope) -> str:
@@ -150,7 +149,7 @@ class FederationStudy(Study):
             f"Tuned: {'learning rate (or penalty) and ' if searched else 'the '}round by the mean "
             "of the clients' validation scores, per seed. Gain: tuned, over `local` tuned, of @ "
             f"arms over `local` at that preset, paired; ± is its 95 % interval over {over}. Worst "
-            "decile: mean of the worst tenth of the clients. CPU s: of one run."
+            "decile: mean of the worst tenth of the clients. Wall s and CPU s: of one run."
         )
         return note + (f" Bayes accuracy: {', '.join(known)}." if known else "")
 
@@ -187,7 +186,7 @@ class FederationStudy(Study):
 
 
 _FIGURES = (
-    "seeds",
+    WHICH,
     "last round %",
     "spread",
     "tuned %",
@@ -195,6 +194,7 @@ _FIGURES = (
     "gain over local",
     "±",
     "clients that gain %",
+    "wall s",
     "CPU s",
     "MB sent",
 )
@@ -204,13 +204,15 @@ def _key(federation: Federation, arm: Arm, seed: int) -> str:
     return f"{federation.name}/{arm.name}/seed{seed}"
 
 
-def _line(federation: Federation, last: Row, tuned: Row, cpu: float) -> list[Value]:
+def _line(
+    federation: Federation, last: Row, tuned: Row, cells: Mapping[int, Mapping[str, Any]]
+) -> list[Value]:
     compared = tuned.gaining + tuned.losing + tuned.tied
     return [
         federation.name,
         last.method,
         federation.paper.get(last.method),
-        last.seeds,
+        listed(cells),
         percent(last.mean),
         percent(last.spread),
         percent(tuned.mean),
@@ -218,9 +220,14 @@ def _line(federation: Federation, last: Row, tuned: Row, cpu: float) -> list[Val
         percent(tuned.gain),
         percent(tuned.gain_interval),
         round(100 * tuned.gaining / compared) if compared else None,
-        round(cpu, 1),
+        *seconds(cells.values()),
         round(last.bytes_sent / 1e6, 2),
     ]
+
+
+def seconds(cells: Collection[Mapping[str, Any]]) -> list[Value]:
+    """Wall and CPU seconds of a run, means over cells."""
+    return [round(fmean(cell[unit] for cell in cells), 1) for unit in ("seconds", "cpu_seconds")]
 
 
 def percent(share: float | None) -> float | None:

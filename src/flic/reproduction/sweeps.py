@@ -6,8 +6,8 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flic.reproduction.arms import Arm, Changes
-from flic.reproduction.federations import Federation, FederationStudy, percent
-from flic.reproduction.study import Results, Scope, Table, Value
+from flic.reproduction.federations import Federation, FederationStudy, percent, seconds
+from flic.reproduction.study import WHICH, Results, Scope, Table, Value, listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,13 +29,14 @@ class SweepStudy(FederationStudy):
     """
 
     setting: ClassVar[str]  # what changes along the horizontal axis
+    in_words: ClassVar[str]  # what the paper's text says of its figure, which has no numbers
     is_logarithmic: ClassVar[bool] = False
     measures: ClassVar[Sequence[str]] = ("last",)  # a row of panels each
 
     def point(self, federation: Federation) -> Point:
         """Place of a federation, which is named panel/x."""
         panel, _, x = federation.name.rpartition("/")
-        return Point(panel, float(x))
+        return Point(panel, int(x) if x.isdigit() else float(x))
 
     def federations_of(self, scope: Scope) -> Sequence[Federation]:
         """Of a quick scope, the first panel's first and last point."""
@@ -46,32 +47,33 @@ class SweepStudy(FederationStudy):
         return [of_panel[0], of_panel[-1]]
 
     def tables(self, results: Results, scope: Scope) -> Sequence[Table]:
-        columns = ["data", self.setting, "arm", "seeds", "last round %", "spread"]
-        columns += ["chosen round %", "best round %", "CPU s"]
+        columns = ["data", self.setting, "arm", WHICH, "last round %", "spread"]
+        columns += ["chosen round %", "best round %", "wall s", "CPU s"]
         rows: list[Sequence[Value]] = []
         for federation in self.federations_of(scope):
             for arm in self.arms_of(scope):
-                cells = list(self.results_of(results, federation, arm, scope).values())
+                cells = self.results_of(results, federation, arm, scope)
                 if cells:
                     rows.append(self._row(federation, arm, cells))
         note = "Chosen round: by validation. Best round: by the test rows, as the paper reports it."
+        note += f" Wall s and CPU s: of one run. The paper has a figure only; {self.in_words}"
         return [Table(self.name, self.title, columns, rows, note)]
 
     def _row(
-        self, federation: Federation, arm: Arm, cells: Sequence[Mapping[str, Any]]
+        self, federation: Federation, arm: Arm, by_seed: Mapping[int, Mapping[str, Any]]
     ) -> list[Value]:
-        point = self.point(federation)
+        point, cells = self.point(federation), by_seed.values()
         last = [means(cell)["last"] for cell in cells]
         return [
             point.panel,
             point.x,
             arm.name,
-            len(cells),
+            listed(by_seed),
             percent(fmean(last)),
             percent(stdev(last)) if len(last) > 1 else None,
             percent(fmean(means(cell)["chosen"] for cell in cells)),
             percent(fmean(means(cell)["best"] for cell in cells)),
-            round(fmean(cell["cpu_seconds"] for cell in cells), 1),
+            *seconds(cells),
         ]
 
     def figures(self, results: Results, scope: Scope) -> Mapping[str, "Figure"]:

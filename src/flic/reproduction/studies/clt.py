@@ -24,7 +24,7 @@ from flic.gaussians import (
     wasserstein2_sq,
     wasserstein2_sq_interval,
 )
-from flic.reproduction.study import Cell, Desk, Results, Scope, Study, Table, Value
+from flic.reproduction.study import WHICH, Cell, Desk, Results, Scope, Study, Table, Value, listed
 from flic.seeding import generator
 
 if TYPE_CHECKING:
@@ -173,7 +173,10 @@ class _Pool:
     """Results of all seeds of one situation and dimension."""
 
     def __init__(self, results: Results, name: str, k: int) -> None:
-        self.cells = [r for key, r in results.items() if key.startswith(f"{name}/{k}/")]
+        prefix = f"{name}/{k}/"
+        own = {key: result for key, result in results.items() if key.startswith(prefix)}
+        self.cells = list(own.values())
+        self.seeds = [int(key.removeprefix(prefix)) for key in own]
 
     def errors(self, n: int) -> Float[Tensor, " repeats"]:
         """Scaled errors of all samples of n rows."""
@@ -202,11 +205,12 @@ def _variance_table(pools: Mapping[tuple[str, int], _Pool], n: int) -> Table:
         # the relative standard error of a variance of nearly normal values
         noise = 100 * sqrt(2 / len(errors))
         formulas = [round(pool.formula(label), 3) + 0.0 for label in FORMULAS]  # no −0.0
-        rows.append([name, k, round(float(errors.var()), 3), round(noise, 1), *formulas])
+        figures = [round(float(errors.var()), 3), round(noise, 1), *formulas]
+        rows.append([name, k, listed(pool.seeds), *figures])
     return Table(
         name="clt-variance",
         title=f"Limit variance s: simulated with {n} rows, and by formula",
-        columns=["situation", "k", "simulated", "± %", *FORMULAS],
+        columns=["situation", "k", WHICH, "simulated", "± %", *FORMULAS],
         rows=rows,
         note=(
             "'printed' is theorem:wass as it stands; 'cited pairs' takes the eigenpairs of "
@@ -221,6 +225,7 @@ def _coverage_table(pools: Mapping[tuple[str, int], _Pool], sizes: Sequence[int]
         [
             name,
             k,
+            listed(pool.seeds),
             *(round(pool.coverage(n, "covered"), 1) for n in sizes),
             round(pool.coverage(200, "plainly"), 1),
         ]
@@ -229,7 +234,7 @@ def _coverage_table(pools: Mapping[tuple[str, int], _Pool], sizes: Sequence[int]
     return Table(
         name="clt-coverage",
         title="Coverage in % of 95 % intervals for W₂²",
-        columns=["situation", "k", *(f"n = {n}" for n in sizes), "n = 200, plain"],
+        columns=["situation", "k", WHICH, *(f"n = {n}" for n in sizes), "n = 200, plain"],
         rows=rows,
         note=(
             "'plain' is the theorem's interval around the W₂² of the sample moments, its bias not "

@@ -37,7 +37,7 @@ from flic.data.linear_oracle import (
 )
 from flic.federation.sampling import active_clients
 from flic.gaussians import AffineMap, Gaussian
-from flic.reproduction.study import Cell, Desk, Results, Scope, Study, Table
+from flic.reproduction.study import WHICH, Cell, Desk, Results, Scope, Study, Table, listed
 from flic.seeding import generator
 
 if TYPE_CHECKING:
@@ -239,6 +239,10 @@ def _by_variant(results: Results) -> Runs:
     return {name: found[name] for name in VARIANTS if name in found}
 
 
+def _which(by_seed: Mapping[str, Any]) -> str:
+    return listed(map(int, by_seed))
+
+
 def _error_table(runs: Runs) -> Table:
     rows = []
     known = [name for name in runs if not name.startswith("moments")]
@@ -248,6 +252,7 @@ def _error_table(runs: Runs) -> Table:
         rows.append(
             [
                 name,
+                _which(runs[name]),
                 f"{max(s['distances'][-1] for s in seeds):.1e}",
                 f"{max(s['errors'][-1] for s in seeds):.2e}",
                 f"{_PAPER_ERROR:.2e}" if name in ("FLIC-FedRep", "FedRep on φ*") else None,
@@ -257,7 +262,7 @@ def _error_table(runs: Runs) -> Table:
     return Table(
         name="linear-regression",
         title=f"Linear regression after {_ROUNDS} rounds, worst of the seeds",
-        columns=["features", "dist(A, QA*)", "test |y − ŷ|", "paper", "reached in round"],
+        columns=["features", WHICH, "dist(A, QA*)", "test |y − ŷ|", "paper", "reached in round"],
         rows=rows,
         note=(
             "Labels are noiseless with standard deviation √2, half the clients are active in a "
@@ -290,16 +295,17 @@ def _rate_table(runs: Runs) -> Table:
 def _moments_table(runs: Runs) -> Table:
     rows = []
     for n in _MOMENT_ROWS:
-        if seeds := list(runs.get(_by_moments(n), {}).values()):
-            errors = [found["errors"][-1] for found in seeds]
+        if by_seed := runs.get(_by_moments(n)):
+            errors = [found["errors"][-1] for found in by_seed.values()]
             spread = (round(value, 4) for value in (min(errors), fmean(errors), max(errors)))
-            rows.append([n, round(fmean(found["flipped"] for found in seeds), 1), *spread])
+            flipped = round(fmean(found["flipped"] for found in by_seed.values()), 1)
+            rows.append([n, _which(by_seed), flipped, *spread])
     config = LinearOracleConfig()
     axes = config.num_clients * config.latent_dim
     return Table(
         name="linear-regression-moments",
         title="What estimating the moments costs: test |y − ŷ|",
-        columns=["rows for moments", f"flipped of {axes}", "least", "mean", "largest"],
+        columns=["rows for moments", WHICH, f"flipped of {axes}", "least", "mean", "largest"],
         rows=rows,
         note=(
             "The theorem takes the true m_i and Σ_i. Estimated axes are tilted by an angle of "

@@ -144,7 +144,7 @@ class LossCurves(Study):
         ]
 
     def tables(self, results: Results, scope: Scope) -> Sequence[Table]:
-        columns = ["situation", "first loss", "last loss", "last whole loss"]
+        columns = ["situation", "seed", "first loss", "last loss", "last whole loss"]
         columns += ["jump between visits", "drop when the shared part starts", "drop elsewhere"]
         rows: list[Sequence[Value]] = []
         for situation in _SITUATIONS:
@@ -152,7 +152,7 @@ class LossCurves(Study):
                 clients = results.get(_key(situation, seed))
                 if clients is not None:
                     training = _config(_SITUATIONS[situation], seed, scope).training
-                    rows.append([situation, *_means(clients.values(), training)])
+                    rows.append([situation, seed, *_means(clients.values(), training)])
         note = (
             "Data loss, except the whole loss, which has the weighted Wasserstein and calibration "
             "terms too; means over three clients. Jump: change of the loss from the last epoch of "

@@ -15,6 +15,10 @@ class Participation(SweepStudy):
     title = "Participation: accuracy against the share of clients active in a round"
     paper = "fig:participation"
     setting = "participation"
+    in_words = (
+        "its text says that the last round gets worse with participation on the toys and not on "
+        "TextCaps, and that the best round is stable on all."
+    )
     measures = ("last", "best")
     arms = (Arm("flic-class", "flic-class"), LOCAL)
     federations = along(

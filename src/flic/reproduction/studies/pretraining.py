@@ -15,6 +15,10 @@ class Pretraining(SweepStudy):
     title = "Pre-training: accuracy against its epochs, φ updated in rounds or frozen"
     paper = "fig:pretraining"
     setting = "epochs of pre-training"
+    in_words = (
+        "its text says that more epochs help up to a point, and that 10 to 50 are enough on linear "
+        "mapping."
+    )
     is_logarithmic = True
     quick_arms = ("updated", "frozen")
     arms = (

@@ -17,7 +17,8 @@ from flic.report.comparison import Cell as Ran
 from flic.report.comparison import Row, compare
 from flic.report.metrics import Outcome, Scores
 from flic.report.run_folder import simulate
-from flic.reproduction.study import Cell, Desk, Results, Scope, Study, Table, Value
+from flic.reproduction.arms import revision
+from flic.reproduction.study import WHICH, Cell, Desk, Results, Scope, Study, Table, Value, listed
 from flic.settings import merge
 
 if TYPE_CHECKING:
@@ -85,13 +86,19 @@ def _rows(results: Results, problem: str, preset: str, scope: Scope) -> list[Row
     """A row per method that has run."""
     ran = []
     for method in _ON[problem]:
-        for seed in _seeds(scope):
-            found = results.get(_key(problem, preset, method, seed))
-            if found is not None:
-                chosen = None if found["chosen"] is None else Scores(**found["chosen"])
-                outcome = Outcome(Scores(**found["last"]), chosen)
-                ran.append(Ran(method, seed, outcome, found["seconds"], 0))
+        for seed in _seeds_of(results, problem, preset, method, scope):
+            found = results[_key(problem, preset, method, seed)]
+            chosen = None if found["chosen"] is None else Scores(**found["chosen"])
+            outcome = Outcome(Scores(**found["last"]), chosen)
+            ran.append(Ran(method, seed, outcome, found["seconds"], 0))
     return compare(ran, reference=_REFERENCE)
+
+
+def _seeds_of(
+    results: Results, problem: str, preset: str, method: str, scope: Scope
+) -> Sequence[int]:
+    """Seeds that a method has run."""
+    return [s for s in _seeds(scope) if _key(problem, preset, method, s) in results]
 
 
 def _seeds(scope: Scope) -> tuple[int, ...]:
@@ -106,7 +113,7 @@ class RegressionStudy(Study):
     """R² of every method on both federations."""
 
     name = "regression"
-    title = "real responses: R² of FLIC, of its control and of models trained alone"
+    title = "Real responses: R² of FLIC, of its control and of models trained alone"
     paper = "Reference Distribution for Regression"
 
     def cells(self, scope: Scope) -> Sequence[Cell]:
@@ -115,6 +122,7 @@ class RegressionStudy(Study):
                 _key(problem, preset, method, seed),
                 partial(_run, config, method, seed),
                 config.model_dump(mode="json"),
+                revision(method),
             )
             for problem, methods in _ON.items()
             for preset in _PRESETS
@@ -127,10 +135,15 @@ class RegressionStudy(Study):
         return [self._table(results, problem, scope) for problem in _ON]
 
     def _table(self, results: Results, problem: str, scope: Scope) -> Table:
-        columns = ["preset", "method", "seeds", "mean R²", "spread", "worst client", "chosen round"]
+        columns = ["preset", "method", WHICH, "mean R²", "spread", "worst client", "chosen round"]
         columns += [f"gain over {_REFERENCE}, last round", "±", "gaining", "losing", "seconds"]
         lines = [
-            [preset, *_line(row)]
+            [
+                preset,
+                row.method,
+                listed(_seeds_of(results, problem, preset, row.method, scope)),
+                *_line(row),
+            ]
             for preset in _PRESETS
             for row in _rows(results, problem, preset, scope)
         ]
@@ -167,7 +180,7 @@ def _line(row: Row) -> list[Value]:
     figures = [row.mean, row.spread, row.worst, row.chosen, row.gain, row.gain_interval]
     shown = [None if value is None else round(value, 3) for value in figures]
     counts = [row.gaining, row.losing] if row.gain is not None else [None, None]
-    return [row.method, row.seeds, *shown, *counts, round(row.seconds, 1)]
+    return [*shown, *counts, round(row.seconds, 1)]
 
 
 def _others(problem: str) -> list[str]:

@@ -17,6 +17,10 @@ class Toy(SweepStudy):
     title = "Toy problems: accuracy against the number of clients"
     paper = "fig:toyperf"
     setting = "clients"
+    in_words = (
+        "its text says that FLIC is about 3 points above FedHeNN on noisy features, and about 4 "
+        "above the others on linear mapping, less with more clients."
+    )
     arms = (
         *PAPER,
         LOCAL,

@@ -23,11 +23,12 @@ from flic.data.stacked import StackedRows
 from flic.federation.roster import Roster
 from flic.federation.work import Task, Workshop
 from flic.gaussians import Gaussian, wasserstein2_sq
-from flic.reproduction.study import Cell, Desk, Results, Scope, Study, Table, Value
+from flic.reproduction.study import WHICH, Cell, Desk, Results, Scope, Study, Table, Value, listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 _EPOCHS = (10, 50, 100)
 _CLIENTS, _CLASSES = 3, 5
@@ -108,14 +109,14 @@ class Tsne(Study):
         ]
 
     def tables(self, results: Results, scope: Scope) -> Sequence[Table]:
-        columns = ["epochs", "seeds", "W₂² of training rows", "spread"]
+        columns = ["epochs", WHICH, "W₂² of training rows", "spread"]
         columns += ["W₂² of test rows", "spread of test rows"]
         rows: list[Sequence[Value]] = []
         for epochs in _EPOCHS:
-            keys = [_key(epochs, seed) for seed in scope.seeds_or(5)]
-            cells = [results[key] for key in keys if key in results]
-            if cells:
-                rows.append([epochs, len(cells), *_figures(cells)])
+            seeds = [seed for seed in scope.seeds_or(5) if _key(epochs, seed) in results]
+            if seeds:
+                cells = [results[_key(epochs, seed)] for seed in seeds]
+                rows.append([epochs, listed(seeds), *_figures(cells)])
         title = "Mean W₂² between a client's class and its anchor"
         return [Table(self.name, title, columns, rows)]
 
@@ -123,7 +124,7 @@ class Tsne(Study):
         from matplotlib.figure import Figure
 
         seed = scope.seeds_or(5)[0]
-        figure = Figure(figsize=(12, 8), layout="constrained")
+        figure = Figure(figsize=(12, 8.5), layout="constrained")
         for column, epochs in enumerate(_EPOCHS):
             cell = results.get(_key(epochs, seed))
             for line, part in enumerate(_PARTS):
@@ -132,6 +133,7 @@ class Tsne(Study):
                     _draw(axes, cell, {"train"} if part == "train" else {"train", "test"})
                 shown = "training rows" if part == "train" else "training rows, pale: test rows"
                 axes.set_title(f"{epochs} epochs, {shown}")
+        figure.legend(handles=_legend(), loc="outside lower center", ncols=_CLASSES)
         return {self.name: figure}
 
 
@@ -143,11 +145,26 @@ def _figures(cells: Sequence[Mapping[str, Any]]) -> list[Value]:
     return shown
 
 
-def _draw(axes: "Axes", cell: Mapping[str, Any], parts: set[str]) -> None:
-    """Rows in the colour of their class and with the marker of their client; anchors as stars."""
+def _colours() -> Sequence[tuple[float, float, float]]:
+    """A colour for each class."""
     from matplotlib import colormaps
 
-    colours = colormaps["tab10"].colors  # pyright: ignore[reportAttributeAccessIssue]
+    return colormaps["tab10"].colors  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _legend() -> list["Line2D"]:
+    """What colours, markers and stars stand for."""
+    from matplotlib.lines import Line2D
+
+    looks = {f"class {c}": {"marker": "s", "color": _colours()[c]} for c in range(_CLASSES)}
+    looks |= {f"client {i}": {"marker": m, "color": "0.5"} for i, m in enumerate(_MARKERS)}
+    looks["anchor"] = {"marker": "*", "color": "white", "markeredgecolor": "black", "ms": 14}
+    return [Line2D([], [], linestyle="", label=label, **look) for label, look in looks.items()]
+
+
+def _draw(axes: "Axes", cell: Mapping[str, Any], parts: set[str]) -> None:
+    """Rows in the colour of their class and with the marker of their client; anchors as stars."""
+    colours = _colours()
     groups: dict[tuple[str, int, int], list[tuple[float, float]]] = {}
     for part, client, label, x, y in cell["points"]:
         if part in parts:
