@@ -143,16 +143,88 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def test_a_result_of_other_settings_is_refused(tmp_path):
+@pytest.mark.parametrize(("key", "value"), [("rounds", 7), ("of_another_age", 7)])
+def test_a_result_of_other_settings_is_refused(key, value, tmp_path):
     quick = ("participation", "--quick", "--only", "0.1/local", "--out", tmp_path)
     assert flic(*quick).returncode == 0
     [path] = (tmp_path / "cells").rglob("*.json")
     kept = json.loads(path.read_bytes())
-    kept["settings"][0]["training"]["rounds"] = 7
+    kept["settings"][0]["training"][key] = value
     path.write_text(json.dumps(kept))
     done = flic(*quick)
     assert done.returncode == 1
     assert "holds a result of other settings than cell 'noisy-features/0.1/local" in done.stderr
+
+
+def test_a_result_from_before_a_setting_was_added_is_kept(tmp_path):
+    quick = ("participation", "--quick", "--only", "0.1/local", "--out", tmp_path)
+    assert flic(*quick).returncode == 0
+    [path] = (tmp_path / "cells").rglob("*.json")
+    kept = json.loads(path.read_bytes())
+    del kept["settings"][0]["anchors"]["meta_classes"]
+    path.write_text(json.dumps(kept))
+    done = flic(*quick)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(path.read_bytes()) == kept
+
+
+def test_a_result_of_an_earlier_revision_is_said_and_done_again(tmp_path):
+    command = ("regression", "--quick", "--only", "diabetes/paper/within-space", "--out", tmp_path)
+    assert flic(*command).returncode == 0
+    [path] = (tmp_path / "cells").rglob("*.json")
+    made = json.loads(path.read_bytes())
+    right = made["result"]["last"]
+    # As written before revisions were counted.
+    old = {key: value for key, value in made.items() if key != "revision"}
+    old["result"] = {**made["result"], "last": None}
+    path.write_text(json.dumps(old))
+    done = flic(*command)
+    assert done.returncode == 0, done.stderr
+    assert "earlier revision of their method count as not done (1): diabetes/paper" in done.stderr
+    assert json.loads(path.read_bytes())["result"]["last"] == right
+    assert "earlier revision" not in flic(*command).stderr
+
+
+def test_a_result_of_an_earlier_revision_is_in_no_table(tmp_path):
+    within = ("regression", "--quick", "--only", "diabetes/paper/within-space", "--out", tmp_path)
+    assert flic(*within).returncode == 0
+    table = tmp_path / "regression-diabetes.csv"
+    assert "within-space" in table.read_text()
+    [path] = (tmp_path / "cells").rglob("*.json")
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), "revision": 1}))
+    done = flic("regression", "--quick", "--only", "diabetes/paper/ridge", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "within-space" not in table.read_text()
+
+
+def test_fewer_seeds_are_less_work_and_take_nothing_from_the_tables(tmp_path):
+    study = ("participation", "--quick", "--out", tmp_path)
+    assert flic(*study, "--only", "0.1/local", "--seeds", "0,4").returncode == 0
+    table = (tmp_path / "participation.csv").read_text()
+    assert ',local,"0, 4",' in table
+    done = flic(*study, "--only", "0.8/local", "--seeds", "4,5")
+    assert done.returncode == 0, done.stderr
+    both = (tmp_path / "participation.csv").read_text()
+    assert set(table.splitlines()) < set(both.splitlines())
+    assert ',local,"4, 5",' in both
+    # Four cells are done, and of the study's own seed three are left.
+    assert "4 of 7 cells" in (tmp_path / "results.md").read_text()
+
+
+@pytest.mark.slow
+def test_an_interruption_says_that_the_work_is_kept(tmp_path):
+    command = [str(FLIC), "reproduce", "toy", "--out", str(tmp_path)]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 120
+    while not list((tmp_path / "work").rglob("config.json")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"stopped; finished cells are kept in {tmp_path}, and the same command goes on" in said
+    assert (tmp_path / "results.md").exists()
 
 
 def test_a_damaged_study_file_is_said(tmp_path):
@@ -184,13 +256,18 @@ def test_an_unknown_study_is_refused_with_the_names_of_all():
 def test_all_studies_are_listed():
     done = flic("--list")
     assert done.returncode == 0
-    assert all(name in done.stdout for name in STUDIES)
+    titles = [
+        line.removeprefix(name).strip()
+        for name, line in zip(STUDIES, done.stdout.splitlines(), strict=True)
+    ]
+    assert not [title for title in titles if title[0].islower() and not title.startswith("t-SNE")]
 
 
 def test_only_some_cells_are_done_and_the_page_says_what_is_left(tmp_path):
     done = flic("participation", "--quick", "--only", "0.1/local", "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     assert "3 cells are still to be done" in done.stderr
+    assert QUICK in done.stdout
     assert (
         "Not finished: noisy-features/0.1/flic-class/seed0" in (tmp_path / "results.md").read_text()
     )
@@ -206,6 +283,40 @@ def test_a_quick_study_gets_into_no_page(tmp_path):
     assert done.returncode == 2
     assert "holds a quick study" in done.stderr
     assert "old" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "code", "said"),
+    [
+        (None, "no marks\n", 1, "page.md has no marks; expected <!-- begin NAME -->"),
+        (None, "<!-- begin toy -->\n<!-- end toy -->\n", 1, "holds no results of toy; expected"),
+        ("toy", "<!-- begin toy -->\n<!-- end toy -->\n", 2, "got toy and --page; expected one"),
+    ],
+)
+def test_a_page_that_nothing_can_be_put_into_is_refused(name, text, code, said, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    done = flic(*([name] if name else []), "--page", page, "--out", tmp_path / "results")
+    assert done.returncode == code
+    assert said in done.stderr
+    assert page.read_text() == text
+
+
+@pytest.mark.parametrize("below", ["", "sub", "sub/folder"])
+def test_a_file_where_the_folder_should_be_is_refused(below, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("mine")
+    done = flic("tsne", "--quick", "--out", file / below)
+    assert done.returncode == 1
+    assert f"--out: got {file / below}, but {file} is a file; expected a folder" in done.stderr
+
+
+def test_the_conversion_explains_itself():
+    script = ROOT / "scripts" / "convert_eeg.py"
+    done = subprocess.run(
+        [sys.executable, script, "--help"], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert "Usage: scripts/convert_eeg.py SOURCE [DEST]" in done.stdout
 
 
 def test_results_are_put_between_the_marks_of_a_page(tmp_path):

@@ -3,8 +3,9 @@
 import pytest
 
 from flic.reproduction.arms import configure
+from flic.reproduction.pages import markdown
 from flic.reproduction.studies import STUDIES
-from flic.reproduction.study import Scope
+from flic.reproduction.study import Scope, Table, listed
 
 # table:performance, as printed: Local, FedHeNN, FLIC-Class, FLIC-HL.
 PRINTED = {
@@ -52,6 +53,41 @@ def test_gains_are_over_the_reference_of_each_arm():
         "local@authors": None,
         "flic-class@authors": -10.0,
     }
+
+
+def test_a_row_names_its_seeds_and_the_seconds_of_a_run():
+    study = STUDIES["table-digits"]
+    results = {f"200x5/local/seed{seed}": _run(0.5) for seed in (0, 1, 2)}
+    results["200x5/lda/seed7"] = {**_run(0.5), "seconds": 4.0}
+    [table] = study.tables(results, Scope(seeds=(0, 1, 2, 7)))
+    columns = [list(table.columns).index(name) for name in ("which seeds", "wall s", "CPU s")]
+    assert [[row[i] for i in columns] for row in table.rows] == [["0-2", 1.0, 1.0], ["7", 4.0, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "text"), [([3], "3"), ([1, 0], "0, 1"), ([0, 1, 2], "0-2"), ([0, 1, 3], "0, 1, 3")]
+)
+def test_seeds_are_listed_as_people_write_them(seeds, text):
+    assert listed(seeds) == text
+
+
+def test_bars_in_headings_and_fields_do_not_end_a_field():
+    table = Table("name", "title", ["test |y|", "n"], [["|a", 1]])
+    assert markdown(table).splitlines() == [
+        r"| test \|y\| | n |",
+        "| --- | --- |",
+        r"| \|a | 1 |",
+    ]
+
+
+def test_the_latent_space_has_a_legend():
+    [legend] = STUDIES["tsne"].figures({}, Scope())["tsne"].legends
+    named = [text.get_text() for text in legend.get_texts()]
+    assert named == [
+        *(f"class {c}" for c in range(5)),
+        *(f"client {i}" for i in range(3)),
+        "anchor",
+    ]
 
 
 def _run(score):

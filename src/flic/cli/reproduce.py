@@ -1,5 +1,6 @@
 """`flic reproduce`: a table or figure of the paper, by name."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -9,10 +10,17 @@ from flic.cli.compare import parse_seeds
 from flic.cli.run import Quiet
 from flic.cli.screen import latest_line, notice, table
 from flic.errors import ConfigError
-from flic.reproduction.desk import missing, open_folder, work_through
-from flic.reproduction.pages import require_figures, shown, update_page, write_pages
+from flic.reproduction.desk import missing, open_folder, outdated, work_through
+from flic.reproduction.pages import (
+    LISTED,
+    QUICK,
+    require_figures,
+    shown,
+    update_page,
+    write_pages,
+)
 from flic.reproduction.studies import STUDIES
-from flic.reproduction.study import Scope
+from flic.reproduction.study import Scope, Study, Table
 
 RESULTS = Path("runs") / "reproduce"
 
@@ -51,8 +59,12 @@ def reproduce(
             typer.echo(f"{study.name:{width}}  {study.title} ({study.paper})")
         return
     if page is not None:
-        put = update_page(page, out or RESULTS)
-        typer.echo(f"{page}: {', '.join(put) or 'no results found'}")
+        if name is not None:
+            raise ConfigError(
+                f"flic reproduce: got {name} and --page; expected one of them, since a page gets "
+                f"all results so far. Leave {name} out."
+            )
+        typer.echo(f"{page}: {', '.join(update_page(page, out or RESULTS))}")
         return
     if name not in STUDIES:
         raise ConfigError(
@@ -68,15 +80,39 @@ def reproduce(
             f"{study.cells(scope)[0].key!r}."
         )
     open_folder(study, scope, folder)
+    old = outdated(study, scope, folder)
+    if old:
+        notice(
+            "results of an earlier revision of their method count as not done "
+            f"({len(old)}): {_first_of(old)}"
+        )
     try:
-        with latest_line(quiet=quiet) as tell:
-            work_through(study, scope, folder, workers=workers, tell=tell, only=only or "")
-    finally:  # also what an interruption leaves is worth a page
-        tables = write_pages(study, scope, folder)
+        tables = _work(study, scope, folder, workers=workers, only=only or "", quiet=quiet)
+    except KeyboardInterrupt:
+        notice(f"stopped; finished cells are kept in {folder}, and the same command goes on.")
+        raise typer.Exit(130) from None
+    if quick:
+        typer.echo(QUICK)
     for found in tables:
         rows = [[shown(value) for value in row] for row in found.rows]
         table(found.title, list(found.columns), rows)
     left = missing(study, scope, folder)
     if left:
-        notice(f"{len(left)} cells are still to be done: {', '.join(left[:3])} …")
+        notice(f"{len(left)} cells are still to be done: {_first_of(left)}")
     typer.echo(f"tables, figures and results.md: {folder}")
+
+
+def _work(
+    study: Study, scope: Scope, folder: Path, *, workers: int, only: str, quiet: bool
+) -> Sequence[Table]:
+    """Do the cells, then write all pages."""
+    try:
+        with latest_line(quiet=quiet) as tell:
+            work_through(study, scope, folder, workers=workers, tell=tell, only=only)
+    finally:  # also what an interruption leaves is worth a page
+        tables = write_pages(study, folder, quick=scope.quick)
+    return tables
+
+
+def _first_of(keys: Sequence[str]) -> str:
+    return ", ".join(keys[:LISTED]) + (" …" if len(keys) > LISTED else "")

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flic.errors import ConfigError
+from flic.errors import ConfigError, RunFolderError
 from flic.federation.checkpoint import write_atomically
-from flic.reproduction.desk import finished, missing
+from flic.reproduction.desk import finished, missing, scope_of_kept
 from flic.reproduction.study import Scope, Study, Table, Value
 
 QUICK = "Quick version: it shows that the study runs, not what it finds."
@@ -21,18 +21,20 @@ LISTED = 3  # unfinished cells that are named
 _UNITS = ("seconds", "cpu_seconds")
 
 
-def write_pages(study: Study, scope: Scope, folder: Path) -> Sequence[Table]:
-    """Write everything that the finished cells allow, and return the tables."""
-    found = finished(study, scope, folder)
+def write_pages(study: Study, folder: Path, *, quick: bool) -> Sequence[Table]:
+    """Write everything that the finished cells of any seed allow, and return the tables."""
+    own = Scope(quick)
+    kept = scope_of_kept(own, folder)
+    found = finished(study, kept, folder)
     results = {key: value["result"] for key, value in found.items()}
-    tables = study.tables(results, scope)
+    tables = study.tables(results, kept)
     for table in tables:
         write_atomically(folder / f"{table.name}.csv", _csv(table).encode())
-    pictures = _draw(study, results, scope, folder)
+    pictures = _draw(study, results, kept, folder)
     seconds = [sum(map(partial(_seconds, unit), found.values())) for unit in _UNITS]
-    left = missing(study, scope, folder)
+    left = missing(study, own, folder)
     page = [
-        *([QUICK] if scope.quick else []),
+        *([QUICK] if quick else []),
         f"Paper: {study.paper}. {len(found)} of {len(found) + len(left)} cells, "
         f"{seconds[0]:,.0f} s, {seconds[1]:,.0f} CPU s. {_versions(folder)}",
         *[f"**{table.title}**\n\n{markdown(table)}\n\n{table.note}".rstrip() for table in tables],
@@ -55,13 +57,20 @@ def update_page(page: Path, results: Path) -> list[str]:
     """Put every study's results into a page, between the marks that carry its name.
 
     `<!-- begin NAME -->` and `<!-- end NAME -->` enclose what is replaced; figures are copied into
-    a folder beside the page. Returns the names of the studies that were put in.
+    a folder beside the page. Returns the names of the studies that were put in; a page that none
+    can be put into is refused.
     """
     try:
         text = page.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{page} cannot be read ({error}); expected a page with marks.") from None
     marks = re.compile(r"(<!-- begin (\S+) -->\n).*?(<!-- end \2 -->)", re.DOTALL)
+    named = [match[2] for match in marks.finditer(text)]
+    if not named:
+        raise RunFolderError(
+            f"{page} has no marks; expected <!-- begin NAME --> and <!-- end NAME --> on lines of "
+            "their own, with the name of a study. Put them where its results belong."
+        )
     put: list[str] = []
 
     def replaced(match: re.Match[str]) -> str:
@@ -79,6 +88,11 @@ def update_page(page: Path, results: Path) -> list[str]:
         )
 
     text = marks.sub(replaced, text)
+    if not put:
+        raise RunFolderError(
+            f"{results} holds no results of {', '.join(named)}; expected a folder with those of at "
+            f"least one. Make them with: flic reproduce {named[0]}"
+        )
     write_atomically(page, text.encode())
     return put
 
@@ -130,9 +144,13 @@ def _csv(table: Table) -> str:
 
 def markdown(table: Table) -> str:
     """The table as Markdown."""
-    lines = [table.columns, ["---"] * len(table.columns)]
-    lines += [[shown(value) for value in row] for row in table.rows]
+    lines = [_escaped(table.columns), ["---"] * len(table.columns)]
+    lines += [_escaped(row) for row in table.rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _escaped(line: Sequence[Value]) -> list[str]:
+    return [shown(value).replace("|", "\\|") for value in line]
 
 
 def shown(value: Value) -> str:
@@ -141,4 +159,4 @@ def shown(value: Value) -> str:
         return "–"
     if isinstance(value, float):
         return f"{value:.4g}"
-    return str(value).replace("|", "\\|")
+    return str(value)
