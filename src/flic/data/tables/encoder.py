@@ -61,10 +61,9 @@ class Scale(_Part):
     @classmethod
     def of(cls, x: np.ndarray) -> "Scale":
         """Scale of training rows; a constant feature is only centred."""
-        deviation = x.std(0)
-        return cls(
-            mean=x.mean(0).tolist(), deviation=np.where(deviation > 0, deviation, 1).tolist()
-        )
+        # Rounding gives equal values a deviation too, by which nothing must be divided.
+        varies = np.ptp(x, 0) > 1e-12 * np.abs(x).max(0)
+        return cls(mean=x.mean(0).tolist(), deviation=np.where(varies, x.std(0), 1).tolist())
 
     def apply(self, x: np.ndarray) -> np.ndarray:
         """Standardised rows."""
@@ -248,10 +247,10 @@ class Words(_Part):
             with np.errstate(divide="ignore", invalid="ignore"):  # equal texts have no variance
                 svd = TruncatedSVD(size, random_state=0).fit(grams)
             directions = np.nan_to_num(np.asarray(svd.components_))
-        scale = Scale.of(grams @ directions.T)
         # JSON of six digits: finer ones are noise, and three times the bytes.
-        rounded = np.round(directions, 6).tolist()
-        return cls(column=column, client=client, directions=rounded, scale=scale)
+        rounded = np.round(directions, 6)
+        scale = Scale.of(grams @ rounded.T)
+        return cls(column=column, client=client, directions=rounded.tolist(), scale=scale)
 
     @property
     def features(self) -> list[str]:
