@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flic.algorithms import MethodSettings, ServerState, build_algorithm
+from flic.algorithms import Algorithm, MethodSettings, ServerState, build_algorithm
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification, Regression, Task
@@ -154,15 +154,31 @@ class NetworkModel(Model):
         data = FederatedData("prediction", self.task, (self.client,))
         return Roster(data, self.settings.embedding, dtype=torch.float32)
 
+    @cached_property
+    def _algorithm(self) -> Algorithm:
+        return build_algorithm(self.method, self.settings, self._roster.population, seed=0)
+
+    def _refuse_other_shapes(self) -> None:
+        """Refuse private tensors that are not those of a new client, of which some would fit in."""
+        new = self._algorithm.init_client(self.client, self._roster.architecture(self.client.name))
+        wrong = [
+            name
+            for name in {**new, **self.private}
+            if name not in new
+            or name not in self.private
+            or new[name].shape != self.private[name].shape
+        ]
+        if wrong:
+            raise KeyError(", ".join(wrong))
+
     def predict(self, x: np.ndarray) -> np.ndarray:
         roster, names = self._roster, [self.client.name]
-        algorithm = build_algorithm(self.method, self.settings, roster.population, seed=0)
         rows = torch.from_numpy(np.ascontiguousarray(x[:, list(self.inputs)]))
         labels = torch.zeros(len(rows), dtype=self.client.train.y.dtype)
         stack = roster.stack(names, [self.private])
         server = ServerState(0, self.shared)
         data = roster.stacked_data(names)
-        [scores] = algorithm.predict(server, stack, data, [Split(rows, labels)])
+        [scores] = self._algorithm.predict(server, stack, data, [Split(rows, labels)])
         if isinstance(self.task, Classification):
             return log_probabilities(scores.numpy())
         return scores.numpy().astype(float)
@@ -194,6 +210,7 @@ class NetworkModel(Model):
             shared=_under("shared.", saved.tensors),
         )
         try:
+            model._refuse_other_shapes()
             model.predict(np.zeros((1, 1 + max(model.inputs)), np.float32))
         except (RuntimeError, KeyError, IndexError) as error:
             raise DamagedModel(
