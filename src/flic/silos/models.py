@@ -98,6 +98,7 @@ class BoostedModel(Model):
     estimator: Any
     num_outputs: int
     is_regression: bool
+    source: bytes = b""  # the file it was read from; skops writes the same trees differently
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         if self.is_regression:
@@ -110,7 +111,7 @@ class BoostedModel(Model):
     def save(self) -> Saved:
         import skops.io
 
-        return Saved(self.kind, {}, trees=skops.io.dumps(self.estimator))
+        return Saved(self.kind, {}, trees=self.source or skops.io.dumps(self.estimator))
 
     @classmethod
     def load(cls, saved: Saved, task: Task) -> "BoostedModel":
@@ -123,7 +124,7 @@ class BoostedModel(Model):
                 f"a boosted model cannot be read ({error}); expected the file that flic wrote. "
                 "Fit the federation again."
             ) from error
-        return cls(estimator, task.num_outputs, isinstance(task, Regression))
+        return cls(estimator, task.num_outputs, isinstance(task, Regression), saved.trees)
 
 
 @dataclass(frozen=True, eq=False)
