@@ -17,7 +17,7 @@ from flic.algorithms import Algorithm, MethodSettings, ServerState, build_algori
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification, Regression, Task
-from flic.errors import DamagedModel
+from flic.errors import ConfigError, DamagedModel
 from flic.federation.roster import Roster
 
 #: Probability below which nothing is believed; the logarithm of 0 would rule every mean.
@@ -169,6 +169,8 @@ class NetworkModel(Model):
             or name not in self.private
             or new[name].shape != self.private[name].shape
         ]
+        if len(self.inputs) != self.schema.dim:
+            wrong.append("inputs")
         if wrong:
             raise KeyError(", ".join(wrong))
 
@@ -213,7 +215,7 @@ class NetworkModel(Model):
         try:
             model._refuse_other_shapes()
             model.predict(np.zeros((1, 1 + max(model.inputs)), np.float32))
-        except (RuntimeError, KeyError, IndexError) as error:
+        except (RuntimeError, KeyError, IndexError, ConfigError) as error:
             raise DamagedModel(
                 f"a network does not fit its settings ({error}); expected the tensors that flic "
                 "wrote. Fit the federation again."
