@@ -52,7 +52,8 @@ def _table(fitted: FittedFederation) -> list[str]:
 
 
 def _tail(fitted: FittedFederation) -> list[str]:
-    sent = ", ".join(f"`{name}` {list(t.shape)}" for name, t in fitted.shared.items()) or "nothing"
+    tensors = sorted(fitted.shared.items())  # a file gives them in an order of its own
+    sent = ", ".join(f"`{name}` {list(tensor.shape)}" for name, tensor in tensors) or "nothing"
     return [
         "## What leaves a client",
         "",
