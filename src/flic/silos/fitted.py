@@ -74,7 +74,8 @@ class FittedClient:
 
     def predict(self, frame: pd.DataFrame) -> Predicted:
         """Predictions of raw rows."""
-        formed, notes = conform(frame, self.columns, self.declared, f"client '{self.name}'")
+        rows = frame.drop(columns=self.labelling.column, errors="ignore")  # labels may come along
+        formed, notes = conform(rows, self.columns, self.declared, f"client '{self.name}'")
         if not set(frame.columns) & {column.name for column in self.columns}:
             raise DataError(
                 f"client '{self.name}': the rows have none of its {len(self.columns)} columns; "
