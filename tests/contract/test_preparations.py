@@ -1,4 +1,4 @@
-"""The warm-up before round 1: once for most, cut into averages where bodies are shared."""
+"""The warm-up before round 1: once for most, cut into averages where whole networks are."""
 
 import pytest
 
@@ -8,19 +8,19 @@ def prepared(run, method, epochs):
     return [record["round"] for record in records if record["stage"] == "prepare"]
 
 
-@pytest.mark.parametrize("method", ["flic-class", "local", "fedhenn"])
+@pytest.mark.parametrize("method", ["flic-class", "local", "fedhenn", "within-space"])
 def test_most_methods_prepare_once(run, method):
     assert prepared(run, method, epochs=3) == [0]
 
 
-def test_within_space_averages_bodies_during_the_warm_up(run):
-    assert prepared(run, "within-space", epochs=23) == list(range(-9, 1))
-    assert prepared(run, "within-space", epochs=3) == [-2, -1, 0]
+def test_fedavg_averages_networks_during_the_warm_up(run):
+    assert prepared(run, "fedavg", epochs=23) == list(range(-9, 1))
+    assert prepared(run, "fedavg", epochs=3) == [-2, -1, 0]
 
 
 @pytest.mark.parametrize("epochs", [10, 23, 7])
 def test_the_parts_of_a_warm_up_have_its_epochs(workshop, monkeypatch, epochs):
-    algorithm = workshop("within-space", pretraining={"epochs": epochs}).algorithm
+    algorithm = workshop("fedavg", pretraining={"epochs": epochs}).algorithm
     asked = []
     monkeypatch.setattr(algorithm, "_warm_up", lambda place, epochs: asked.append(epochs))
     for round in range(1 - algorithm.preparations, 1):

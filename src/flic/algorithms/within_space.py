@@ -24,8 +24,6 @@ from flic.personal.rule import under
 from flic.seeding import generator
 from flic.shapes import Named
 
-_WARM_UP_AVERAGES = 10
-
 
 class WithinSpace(NetworkMethod):
     """Body (φ and hidden layer) shared per space, head private."""
@@ -83,11 +81,6 @@ class WithinSpace(NetworkMethod):
 
     def apart_names(self) -> set[str]:
         return set()
-
-    @property
-    def preparations(self) -> int:
-        """The warm-up is cut up: bodies trained apart for all of it do not average well."""
-        return super().preparations * min(_WARM_UP_AVERAGES, self.settings.pretraining.epochs)
 
     @cached_property
     def _body_names(self) -> set[str]:

@@ -123,7 +123,7 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     Cells are never cut; where the terminal is narrow, headings wrap.
     """
     # Wide enough for every column where the output is not a terminal.
-    out = Console(width=None if console.is_terminal else 120)
+    out = Console(width=None if console.is_terminal else _needed_width(columns, rows))
     shown = Table(title=title, title_justify="left", box=box.SIMPLE, show_edge=False)
     shown.padding = (0, 1, 0, 0)
     cells = [max((len(row[i]) for row in rows), default=0) for i in range(len(columns))]
@@ -136,6 +136,13 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     for row in rows:
         shown.add_row(*row)
     out.print(shown)
+
+
+def _needed_width(columns: list[str], rows: list[list[str]]) -> int:
+    """Width in which no cell is cut, where no terminal sets one."""
+    cells = [max((len(row[i]) for row in rows), default=0) for i in range(len(columns))]
+    words = [max(map(len, column.split()), default=0) for column in columns]
+    return max(120, sum(max(*pair) + 2 for pair in zip(words, cells, strict=True)))
 
 
 def percent(share: float | None) -> str:
