@@ -1,0 +1,28 @@
+"""The small fitted federation, as a value and as a folder."""
+
+from pathlib import Path
+
+import pytest
+from wards import fitted_wards
+
+from flic.silos import folder as folders
+from flic.silos.fitted import FittedFederation
+
+
+@pytest.fixture(scope="session")
+def fitted() -> FittedFederation:
+    """Three wards after a fit; each keeps another kind of model."""
+    return fitted_wards()
+
+
+@pytest.fixture(scope="session")
+def fitted_stays() -> FittedFederation:
+    """The same wards, asked for a number."""
+    return fitted_wards("regression")
+
+
+@pytest.fixture
+def folder(fitted, tmp_path) -> Path:
+    """The federation as a folder."""
+    folders.save(fitted, tmp_path / "fitted")
+    return tmp_path / "fitted"

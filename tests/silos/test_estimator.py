@@ -1,0 +1,141 @@
+"""A client's model is a scikit-learn estimator, with and without a federation behind it."""
+
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from wards import ward, wards
+
+from flic.errors import ConfigError
+from flic.silos.estimator import SiloClassifier, SiloRegressor, estimator_of
+
+# No check is expected to fail.
+CHECKED = [
+    SiloClassifier(),
+    SiloRegressor(),
+    SiloClassifier(method="lda"),
+    SiloRegressor(method="ridge"),
+]
+
+
+@pytest.mark.filterwarnings("ignore:.*:sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks(CHECKED)
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+def rows_of(name):
+    frame = wards()[name]
+    return frame.drop(columns="ill"), frame["ill"]
+
+
+@pytest.mark.parametrize("name", ["north", "south", "east"])
+def test_a_clients_model_is_fitted_already(fitted, name):
+    rows, y = rows_of(name)
+    estimator = estimator_of(fitted, name)
+    kept = fitted.client(name).predict(rows)
+    assert is_classifier(estimator)
+    assert estimator.classes_.tolist() == ["well", "ill"]
+    assert estimator.predict(rows).tolist() == kept.values.tolist()
+    assert np.allclose(estimator.predict_proba(rows), kept.probabilities)
+    named = np.array(["well", "ill"])[y]
+    assert estimator.score(rows, named) == pytest.approx((kept.values == named).mean())
+
+
+@pytest.mark.parametrize("name", ["north", "south", "east"])
+def test_polars_frames_predict_the_same(fitted, name):
+    rows, _ = rows_of(name)
+    estimator = estimator_of(fitted, name)
+    one, two = estimator.predict_proba(rows), estimator.predict_proba(pl.from_pandas(rows))
+    assert np.allclose(one, two, atol=1e-6)
+
+
+def test_raw_labels_are_read_as_the_client_reads_them(fitted):
+    rows, y = rows_of("north")
+    estimator = estimator_of(fitted, "north")
+    named = np.array(["well", "ill"])[y]
+    assert estimator.score(rows, y) == estimator.score(rows, y.astype(float))
+    assert estimator.score(rows, y) == estimator.score(rows, named)
+    again = clone(estimator).fit(rows, y)
+    assert again.classes_.tolist() == ["well", "ill"]
+    assert 0.5 < again.score(rows, y) <= 1
+
+
+def test_other_labels_are_another_question(fitted):
+    rows, y = rows_of("north")
+    other = clone(estimator_of(fitted, "north")).fit(rows, y + 5)
+    assert other.classes_.tolist() == [5, 6]
+    assert {*other.predict(rows)} <= {5, 6}
+
+
+def test_a_clone_is_not_fitted_and_knows_its_federation(fitted):
+    estimator = estimator_of(fitted, "east")
+    copy = clone(estimator)
+    assert copy.federation is fitted
+    assert copy.get_params() == estimator.get_params()
+    assert not hasattr(copy, "model_")
+
+
+@pytest.mark.parametrize("name", ["north", "east"])
+def test_pipelines_and_cross_validation(fitted, name):
+    rows, y = rows_of(name)
+    pipeline = make_pipeline(FunctionTransformer(), estimator_of(fitted, name))
+    scores = cross_val_score(pipeline, rows, y, cv=2, error_score="raise")
+    assert scores.shape == (2,)
+    assert (scores >= 0.3).all()
+
+
+def test_a_refit_takes_the_shared_anchors(fitted):
+    """Only what is private is learnt anew."""
+    rows, y = rows_of("east")
+    again = clone(estimator_of(fitted, "east")).fit(rows, y)
+    assert again.model_.shared.keys() == fitted.shared.keys()
+    for name, tensor in again.model_.shared.items():
+        assert tensor.equal(fitted.shared[name])
+    alone = SiloClassifier(method="flic").fit(rows, y)
+    assert any(not alone.model_.shared[n].equal(t) for n, t in fitted.shared.items())
+
+
+def test_a_refit_is_the_same_every_time(fitted):
+    rows, y = rows_of("east")
+    one, two = (clone(estimator_of(fitted, "east")).fit(rows, y) for _ in range(2))
+    assert one.predict_proba(rows).tobytes() == two.predict_proba(rows).tobytes()
+
+
+@pytest.mark.parametrize("name", ["north", "south", "east"])
+def test_regressors(fitted_stays, name):
+    frame = wards("stay")[name]
+    rows, y = frame.drop(columns="stay"), frame["stay"]
+    estimator = estimator_of(fitted_stays, name)
+    assert is_regressor(estimator)
+    assert (
+        estimator.predict(rows).tolist() == fitted_stays.client(name).predict(rows).values.tolist()
+    )
+    assert np.isfinite(cross_val_score(estimator, rows, y, cv=2, error_score="raise")).all()
+
+
+@pytest.mark.parametrize(
+    ("estimator", "expected"),
+    [
+        (SiloClassifier(method="svm"), "method is 'svm'; expected one of network, lda, boosting"),
+        (SiloClassifier(method="ridge"), "method is 'ridge'; expected one of network, lda"),
+        (SiloRegressor(method="lda"), "method is 'lda'; expected one of network, ridge"),
+        (SiloClassifier(method="shared-columns"), "needs the network that a federation shares"),
+    ],
+)
+def test_methods_that_cannot_serve_are_refused(estimator, expected):
+    frame = ward(0)
+    with pytest.raises(ConfigError, match=expected):
+        estimator.fit(frame[["age"]], frame["ill"])
+
+
+def test_an_unknown_client_is_refused(fitted):
+    with pytest.raises(ConfigError, match="client is 'west'; expected one of 'north', 'south'"):
+        estimator_of(fitted, "west")
+    rows, y = rows_of("north")
+    with pytest.raises(ConfigError, match="client is 'west'"):
+        SiloClassifier("lda", fitted, "west").fit(rows, y)

@@ -1,0 +1,293 @@
+"""The folder of a fitted federation: whole or not there, and refused where it was touched."""
+
+import errno
+import json
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from wards import wards
+
+from flic.errors import DamagedModel, RunFolderError
+from flic.silos import folder as folders
+from flic.silos.fitted import FittedFederation
+from flic.silos.verdict import Difference
+
+FILES = [
+    "README.md",
+    "verdict.json",
+    "rounds.json",
+    "portrait.json",
+    "shared.safetensors",
+    "clients/00-north/client.json",
+    "clients/00-north/model.json",
+    "clients/00-north/model.safetensors",
+    "clients/01-south/client.json",
+    "clients/01-south/model.json",
+    "clients/01-south/model.skops",
+    "clients/02-east/client.json",
+    "clients/02-east/model.json",
+    "clients/02-east/model.safetensors",
+]
+
+
+def files_of(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_round_trip(fitted, folder):
+    again = folders.load(folder)
+    assert (again.task, again.labels, again.settings) == (
+        fitted.task,
+        fitted.labels,
+        fitted.settings,
+    )
+    assert again.verdict == fitted.verdict
+    assert again.known == fitted.known
+    assert {n: t.tolist() for n, t in again.shared.items()} == {
+        n: t.tolist() for n, t in fitted.shared.items()
+    }
+    for name, rows in wards().items():
+        one, two = fitted.client(name), again.client(name)
+        assert (one.columns, one.encoder, one.declared) == (two.columns, two.encoder, two.declared)
+        assert one.predict(rows).scores.tobytes() == two.predict(rows).scores.tobytes()
+
+
+def test_round_trip_of_a_regression(fitted_stays, tmp_path):
+    folders.save(fitted_stays, tmp_path / "stays")
+    again = folders.load(tmp_path / "stays")
+    assert again.verdict == fitted_stays.verdict
+    for name, rows in wards("stay").items():
+        one, two = (f.client(name).predict(rows).values for f in (fitted_stays, again))
+        assert one.tobytes() == two.tobytes()
+
+
+def test_a_loaded_folder_is_written_alike(folder, tmp_path):
+    folders.save(folders.load(folder), tmp_path / "copy")
+    assert files_of(tmp_path / "copy") == files_of(folder)
+
+
+def test_figures_that_are_not_known_stay_so(fitted, tmp_path):
+    first, *rest = fitted.verdict.clients
+    unknown = Difference(0.0, -np.inf, np.inf)
+    line = replace(first, alone_score=np.nan, difference=unknown)
+    candidates = {"lda": {"north": {"auroc": np.nan}}}
+    verdict = replace(fitted.verdict, clients=(line, *rest), candidates=candidates)
+    folders.save(replace(fitted, verdict=verdict), tmp_path / "unknown")
+    again = folders.load(tmp_path / "unknown").verdict
+    assert again.clients[0].difference == unknown
+    assert np.isnan(again.clients[0].alone_score)
+    assert np.isnan(again.candidates["lda"]["north"]["auroc"])
+
+
+def test_all_files_are_known(folder):
+    assert {*files_of(folder)} == {*FILES, "federation.json"}
+
+
+def edited(content):
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+
+
+DAMAGES = {
+    "edited": edited,
+    "cut": lambda content: content[:-1],
+    "longer": lambda content: content + b"\n",
+    "empty": lambda content: b"",
+    "removed": None,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_touched_file_is_named_and_refused(folder, damage):
+    for name in FILES:
+        path = folder / name
+        content = path.read_bytes()
+        if damage is None:
+            path.unlink()
+        else:
+            path.write_bytes(damage(content))
+        with pytest.raises(DamagedModel) as refusal:
+            folders.load(folder)
+        path.write_bytes(content)
+        assert f"{folder}: {name} " in str(refusal.value)
+        assert "Restore the folder from a copy, or fit" in str(refusal.value)
+    assert isinstance(folders.load(folder), FittedFederation)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", "federation.json cannot be read"),
+        (b"[]", "federation.json cannot be read"),
+        (b"{}", "federation.json cannot be read"),
+        (b'{"version": 1', "federation.json cannot be read"),
+        (b"\xff\xfe", "federation.json cannot be read"),
+    ],
+)
+def test_a_manifest_that_is_none(folder, content, expected):
+    (folder / "federation.json").write_bytes(content)
+    with pytest.raises(DamagedModel, match=expected):
+        folders.load(folder)
+
+
+def change_manifest(folder, change):
+    path = folder / "federation.json"
+    manifest = json.loads(path.read_text())
+    change(manifest)
+    path.write_text(json.dumps(manifest))
+
+
+def test_an_edited_manifest_is_refused(folder):
+    change_manifest(folder, lambda m: m["federation"]["temperatures"].update(lda=2.0))
+    with pytest.raises(DamagedModel, match=r"federation.json was changed after it was written"):
+        folders.load(folder)
+
+
+def test_another_version_is_refused_with_what_to_do(folder):
+    change_manifest(folder, lambda m: m.update(version=99))
+    with pytest.raises(RunFolderError, match=r"is of version 99; this flic reads version 1. Fit"):
+        folders.load(folder)
+
+
+def test_a_folder_that_holds_none(tmp_path):
+    with pytest.raises(RunFolderError, match=r"holds no fitted federation: federation.json is"):
+        folders.load(tmp_path)
+
+
+def forge(folder, name, change):
+    """Change a JSON file and every checksum with it, as whoever knows the format could."""
+    path = folder / name
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+    def tell(manifest):
+        body = manifest["federation"]
+        body["files"][name] = folders._digest(path.read_bytes())
+        manifest["sha256"] = folders._digest(folders._canonical(body))
+
+    change_manifest(folder, tell)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("clients/00-north/model.json", lambda c: c.update(kind="pickle")),
+        ("clients/00-north/client.json", lambda c: c.pop("encoder")),
+        ("clients/00-north/client.json", lambda c: c["columns"][0].update(kind="x", more=1)),
+        ("clients/02-east/model.json", lambda c: c["facts"].update(inputs=[0])),
+        ("clients/02-east/model.json", lambda c: c["facts"].update(method="os.system")),
+        ("verdict.json", lambda c: c.update(clients=3)),
+        ("verdict.json", lambda c: c.pop("candidates")),
+    ],
+)
+def test_parts_that_do_not_fit_together_are_refused(folder, name, change):
+    forge(folder, name, change)
+    with pytest.raises(DamagedModel):
+        folders.load(folder)
+
+
+@pytest.mark.parametrize("what", ["file", "other"])
+def test_an_occupied_place_is_refused_and_left_alone(fitted, tmp_path, what):
+    place = tmp_path / "place"
+    if what == "file":
+        place.write_text("mine")
+    else:
+        place.mkdir()
+        (place / "mine").write_text("mine")
+    with pytest.raises(RunFolderError, match="already holds something; expected a new or empty"):
+        folders.save(fitted, place)
+    assert [*tmp_path.rglob("*")] == [place, *([place / "mine"] if what == "other" else [])]
+
+
+@pytest.mark.parametrize("place", ["new", "deep/er/new", "empty", "."])
+def test_places_that_are_free(fitted, tmp_path, monkeypatch, place):
+    (tmp_path / "here" / "empty").mkdir(parents=True)
+    if place == ".":
+        (tmp_path / "here" / "empty").rmdir()
+    monkeypatch.chdir(tmp_path / "here")
+    folders.save(fitted, (path := type(tmp_path)(place)))
+    target = tmp_path / "here" / path
+    assert folders.load(target).labels == fitted.labels
+    assert not [p for p in tmp_path.rglob(".*") if p.name.endswith(".partial")]
+
+
+HOSTILE = ["../x", "a/b", "/etc/passwd", "..", "漢字 ß", "n" * 200, "a\nb", "-", "CON", "x|y"]
+
+
+def test_hostile_names_stay_inside(fitted, tmp_path):
+    """Names that the files of a federation refuse can still come from Python."""
+    models = [*fitted.clients.values()]
+    clients = {
+        name: replace(models[i % 3], name=name) for i, name in enumerate([*HOSTILE, "x y", "x-y"])
+    }
+    folders.save(replace(fitted, clients=clients), tmp_path / "in" / "fitted")
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert all(path.is_relative_to(tmp_path / "in" / "fitted") for path in written)
+    assert len([path for path in written if path.name == "client.json"]) == len(clients)
+    assert [*folders.load(tmp_path / "in" / "fitted").clients] == [*clients]
+
+
+# ---- a full disk -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """full_disk(count): the disk is full after so many files."""
+    real = os.fsync
+
+    def fill(count):
+        left = [count * 2]  # a file and its folder each
+
+        def fsync(handle):
+            left[0] -= 1
+            if left[0] < 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            real(handle)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+
+    return fill
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, len(FILES)])
+def test_a_full_disk_leaves_nothing(fitted, tmp_path, full_disk, count):
+    full_disk(count)
+    with pytest.raises(OSError, match="No space left"):
+        folders.save(fitted, tmp_path / "fitted")
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3])
+def test_a_full_disk_leaves_a_folder_as_it_was(fitted, folder, full_disk, count):
+    before = files_of(folder)
+    newcomer = replace(fitted.clients["north"], name="new")
+    changed = replace(
+        fitted,
+        clients={**fitted.clients, "new": newcomer},
+        verdict=replace(fitted.verdict, splits=99),
+    )
+    full_disk(count)
+    with pytest.raises(OSError, match="No space left"):
+        folders.update(changed, folder)
+    assert files_of(folder) == before
+    assert not (folder / ".partial").exists()
+
+
+def test_what_an_interrupted_write_left_is_no_obstacle(fitted, tmp_path):
+    left = tmp_path / ".fitted.partial" / "clients"
+    left.mkdir(parents=True)
+    folders.save(fitted, tmp_path / "fitted")
+    assert [path.name for path in tmp_path.iterdir()] == ["fitted"]
+
+
+def test_an_empty_shared_part_is_written_too(fitted, tmp_path):
+    folders.save(replace(fitted, shared={}, portrait={}, records=()), tmp_path / "lone")
+    again = folders.load(tmp_path / "lone")
+    assert (again.shared, again.portrait, [*again.records]) == ({}, {}, [])

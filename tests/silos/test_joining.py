@@ -1,0 +1,145 @@
+"""A new site: nothing of the others changes, nothing leaves it, and it has a verdict."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from wards import NETWORK, ward
+
+from flic.algorithms.settings import MethodSettings
+from flic.data.tables import Declared, client_from_frame
+from flic.data.task import Classification
+from flic.errors import ConfigError, DataError
+from flic.settings import merge
+from flic.silos import folder as folders
+from flic.silos.joining import declared_missing, join, label_names, with_whole_budget
+from flic.silos.settings import NETWORK as DEFAULTS
+
+
+def newcomer(fitted, name="west", **columns):
+    frame = ward(7).drop(columns="stay").assign(**columns)
+    table, _ = client_from_frame(
+        name,
+        frame,
+        label="ill",
+        task=fitted.task,
+        labels=fitted.labels,
+        own_labels=label_names(fitted),
+    )
+    return table
+
+
+@pytest.fixture(scope="module")
+def joined(fitted):
+    return join(fitted, newcomer(fitted))
+
+
+def test_the_newcomer_has_a_verdict_and_a_model(fitted, joined):
+    line = joined.verdict["west"]
+    assert line.rows == 60
+    assert line.federation == "flic"
+    assert line.difference.low <= line.difference.mean <= line.difference.high
+    assert "west" in line.sentence
+    assert line.kept in fitted.known
+    for own in joined.verdict.candidates.values():
+        assert {"north", "south", "east"} & {*own}
+    assert "west" in joined.verdict.candidates["flic"]
+    predicted = joined.client("west").predict(ward(8))
+    assert {*predicted.values} <= {"well", "ill"}
+
+
+def test_what_is_shared_and_what_the_others_keep_stays(fitted, joined):
+    assert joined.shared is fitted.shared
+    assert joined.known is fitted.known
+    assert joined.temperatures is fitted.temperatures
+    for name, client in fitted.clients.items():
+        assert joined.clients[name] is client
+        assert joined.verdict[name] == fitted.verdict[name]
+
+
+def test_no_file_of_another_client_changes(folder):
+    def bytes_of():
+        return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+    before = bytes_of()
+    loaded = folders.load(folder)
+    folders.update(join(loaded, newcomer(loaded)), folder)
+    after = bytes_of()
+    changed = {str(p.relative_to(folder)) for p in before if before[p] != after[p]}
+    assert changed == {"federation.json", "verdict.json", "README.md"}
+    new = {p.relative_to(folder).parts[:2] for p in after.keys() - before.keys()}
+    assert new == {("clients", "03-west")}
+    assert [*folders.load(folder).clients] == ["north", "south", "east", "west"]
+
+
+def test_joining_is_the_same_every_time(fitted, joined):
+    again = join(fitted, newcomer(fitted))
+    assert again.verdict == joined.verdict
+    rows = ward(8)
+    one, two = (f.client("west").predict(rows).scores for f in (joined, again))
+    assert one.tobytes() == two.tobytes()
+
+
+def test_a_name_that_is_taken_is_refused(fitted):
+    with pytest.raises(ConfigError, match=r"name is 'north', which a client .* has already"):
+        join(fitted, newcomer(fitted, name="north"))
+
+
+def test_a_regression_is_joined_too(fitted_stays):
+    frame = ward(7).drop(columns="ill")
+    table, _ = client_from_frame(
+        "west", frame, label="stay", task=fitted_stays.task, labels=(), own_labels=None
+    )
+    joined = join(fitted_stays, table)
+    assert joined.verdict["west"].alone in ("network", "ridge", "boosting")
+    assert np.isfinite(joined.client("west").predict(frame).values).all()
+
+
+def test_labels_are_read_as_the_others_are(fitted):
+    assert label_names(fitted) == {"well": ("well", "0"), "ill": ("ill", "1")}
+    raw = newcomer(fitted)
+    named = newcomer(fitted, ill=np.where(ward(7)["ill"], "ill", "well"))
+    assert raw.y.tolist() == named.y.tolist() == ward(7)["ill"].tolist()
+
+
+def test_labels_that_nobody_knows_are_refused(fitted):
+    with pytest.raises(DataError, match="undeclared values '2'; expected 'well', '0', 'ill', '1'"):
+        newcomer(fitted, ill=np.arange(60) % 3)
+
+
+def test_a_newcomer_may_lack_a_class(fitted):
+    table = newcomer(fitted, ill=["ill"] * 59 + ["well"])
+    assert fitted.task == Classification(2)
+    assert join(fitted, table).verdict["west"].rows == 60
+
+
+def test_one_visit_has_the_budget_of_all_rounds():
+    settings = MethodSettings.model_validate(merge(DEFAULTS, NETWORK))
+    assert settings.training.rounds == 2
+    whole = with_whole_budget(settings).training.local
+    each = settings.training.local.plus(settings.training.shared)
+    assert whole.epochs == 3 * each.epochs
+
+
+def test_values_that_mean_not_measured():
+    assert declared_missing(["chol=0", "chol=-9", "bp=?"]) == {"chol": ("0", "-9"), "bp": ("?",)}
+    assert declared_missing(["a=b=c"]) == {"a": ("b=c",)}
+
+
+@pytest.mark.parametrize("text", ["chol", "=0", ""])
+def test_what_says_nothing_of_a_column(text):
+    with pytest.raises(ConfigError, match="expected COLUMN=VALUE, such as chol=0"):
+        declared_missing([text])
+
+
+def test_declared_gaps_are_gaps(fitted):
+    rows = ward(7).drop(columns="stay").assign(dose=pd.Series([0.0] * 5 + [1.5] * 55))
+    table, _ = client_from_frame(
+        "west",
+        rows,
+        label="ill",
+        task=fitted.task,
+        labels=fitted.labels,
+        own_labels=label_names(fitted),
+        declared=Declared(missing=declared_missing(["dose=0"])),
+    )
+    assert table.frame["dose"].isna().sum() == 5

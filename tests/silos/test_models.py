@@ -1,0 +1,131 @@
+"""Models of every kind: saved as plain values, read back to the bit, refused where damaged."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from wards import SETTINGS, wards
+
+import flic
+from flic.data.tables import tables_from_frames
+from flic.data.task import Classification
+from flic.errors import DamagedModel
+from flic.silos.candidates import CANDIDATES
+from flic.silos.evaluation import Bench
+from flic.silos.models import KINDS, BoostedModel, LinearModel, Saved
+from flic.silos.settings import FitSettings
+
+
+@pytest.fixture(scope="module")
+def benches():
+    """The wards by task; two of them have the same columns."""
+    found = {}
+    for task, label in [("classification", "ill"), ("regression", "stay")]:
+        frames = wards(label)
+        frames["twin"] = frames["east"].iloc[::-1]
+        span = (0, 25) if task == "regression" else None
+        tables = tables_from_frames(frames, label=label, task=task, range=span)
+        found[task] = Bench(tables, FitSettings(**SETTINGS))
+    return found
+
+
+ABLE = [(task, name) for name, c in CANDIDATES.items() for task in c.tasks]
+
+
+@pytest.mark.parametrize(("task", "name"), ABLE)
+def test_a_saved_model_predicts_the_same_to_the_bit(benches, task, name):
+    bench = benches[task]
+    rows = {t.name: (np.arange(40), np.arange(40, 60)) for t in bench.federation.tables}
+    encoded = bench.encode(rows)
+    learned = bench.learn(bench.candidates(encoded)[name], encoded, seed=0)
+    served = ["east", "twin"] if name == "same-space" else [s.name for s in encoded.silos]
+    assert [*learned.models] == served
+    for silo in encoded.silos:
+        if silo.name not in served:
+            continue
+        model, x = learned.models[silo.name], silo.data.test.x.numpy()
+        saved = model.save()
+        again = KINDS[saved.kind].load(saved, encoded.task)
+        predicted = model.predict(x)
+        assert predicted.shape == (20, encoded.task.num_outputs)
+        assert predicted.tobytes() == again.predict(x).tobytes()
+        if task == "classification":
+            assert np.allclose(np.exp(predicted).sum(1), 1)
+
+
+def test_one_row_is_predicted_as_among_others(fitted):
+    for name, client in fitted.clients.items():
+        rows = wards()[name]
+        whole = client.predict(rows).scores
+        single = np.concatenate([client.predict(rows.iloc[[i]]).scores for i in range(5)])
+        assert np.allclose(single, whole[:5], atol=1e-6)
+
+
+def test_trees_of_one_class_say_so():
+    bench_rows = wards()
+    few = bench_rows["north"].assign(ill=[1] + [0] * 59)
+    tables = tables_from_frames({**bench_rows, "north": few}, label="ill")
+    bench = Bench(tables, FitSettings(**SETTINGS))
+    encoded = bench.encode({t.name: (np.arange(1, 60), np.arange(1)) for t in tables.tables})
+    model = CANDIDATES["boosting"].learn(encoded, bench.settings.method, seed=0).models["north"]
+    x = encoded.silos[0].data.test.x.numpy()
+    assert np.exp(model.predict(x)).tolist() == [[1.0, 0.0]]
+
+
+DAMAGES = {
+    "cut": lambda content: content[: len(content) // 2],
+    "empty": lambda content: b"",
+    "noise": lambda content: b"\x80\x04K*." + content[5:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_damaged_trees_are_refused(fitted, damage):
+    model = fitted.clients["south"].model
+    assert isinstance(model, BoostedModel)
+    saved = model.save()
+    with pytest.raises(DamagedModel, match=r"a boosted model cannot be read .* Fit"):
+        BoostedModel.load(replace(saved, trees=damage(saved.trees)), fitted.task)
+
+
+def test_trees_with_a_type_that_nobody_trusts_are_refused(fitted):
+    import skops.io
+    from sklearn.preprocessing import FunctionTransformer
+
+    bad = skops.io.dumps(FunctionTransformer(func=Path.unlink))
+    with pytest.raises(DamagedModel, match="cannot be read"):
+        BoostedModel.load(Saved("boosting", {}, trees=bad), fitted.task)
+
+
+def test_a_network_that_does_not_fit_its_settings_is_refused(fitted):
+    saved = fitted.clients["east"].model.save()
+    for name, tensor in saved.tensors.items():
+        cut = saved.tensors | {name: tensor[:-1]}
+        absent = {n: t for n, t in saved.tensors.items() if n != name}
+        for tensors in (cut, absent):
+            with pytest.raises(DamagedModel, match="a network does not fit its settings"):
+                KINDS["network"].load(replace(saved, tensors=tensors), fitted.task)
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (4,)])
+def test_a_linear_model_of_other_outputs_is_refused(shape):
+    tensors = {"weights": torch.zeros(shape), "bias": torch.zeros(shape[-1])}
+    with pytest.raises(DamagedModel, match="a linear model has weights"):
+        LinearModel.load(Saved("linear", {}, tensors), Classification(2))
+
+
+def test_nothing_is_pickled_or_run():
+    """Not in the whole package: no module that unpickles, no loading of tensors that does."""
+    word = r"\b(pickle|cPickle|dill|cloudpickle|joblib|marshal|shelve)\b"
+    pattern = re.compile(
+        rf"^\s*(import|from)\s+{word}|torch\.(load|save)\(|allow_pickle=True|\b(eval|exec)\(", re.M
+    )
+    sources = [*Path(flic.__file__).parent.rglob("*.py")]
+    assert len(sources) > 50
+    found = {str(p): m.group() for p in sources if (m := pattern.search(p.read_text("utf-8")))}
+    assert found == {}
+    assert pattern.search("import pickle\n")
+    assert pattern.search("x = torch.load(path)")

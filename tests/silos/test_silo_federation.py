@@ -1,0 +1,130 @@
+"""The product from Python: from frames or a file to a verdict, a folder and back."""
+
+import polars as pl
+import pytest
+from wards import SETTINGS, ward, wards
+
+from flic.errors import ConfigError
+from flic.report.page.html import render
+from flic.silos.card import model_card
+from flic.silos.federation import Federation
+from flic.silos.folder import save
+from flic.silos.story import story_of
+
+QUICK = {**SETTINGS, "candidates": ["lda", "flic"]}
+
+
+@pytest.fixture(scope="module")
+def federation():
+    return Federation.from_frames(wards(), label="ill").fit(**QUICK)
+
+
+def test_fit_use_save_and_load(federation, tmp_path):
+    rows = wards()["north"].drop(columns="ill")
+    federation.save(tmp_path / "fitted")
+    again = Federation.load(tmp_path / "fitted")
+    assert again.verdict() == federation.verdict()
+    for own in (federation, again):
+        assert own.client("north").predict(rows).shape == (60,)
+    assert [line.client for line in again.verdict().clients] == ["north", "south", "east"]
+    assert {*federation.verdict().candidates} == {"lda", "flic"}
+
+
+def test_polars_frames_have_the_same_verdict(federation):
+    frames = {name: pl.from_pandas(frame) for name, frame in wards().items()}
+    again = Federation.from_frames(frames, label="ill").fit(**QUICK)
+    assert again.verdict() == federation.verdict()
+
+
+def test_a_file_has_the_same_verdict(federation, tmp_path):
+    text = ['label = "ill"', "[fit]", "repeats = 2", "folds = 2", 'scheme = "splits"']
+    text += ['candidates = ["lda", "flic"]', "[fit.network]", "pretraining = { epochs = 2 }"]
+    text += ['training = { rounds = 2, local = "1 epochs" }']
+    for name, frame in wards().items():
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+        text += ["[[clients]]", f'name = "{name}"', f'data = "{name}.csv"']
+    (tmp_path / "federation.toml").write_text("\n".join(text))
+    again = Federation.from_file(tmp_path / "federation.toml").fit()
+    assert again.verdict() == federation.verdict()
+
+
+def test_seeds_change_the_splits(federation):
+    again = Federation.from_frames(wards(), label="ill").fit(seed=1, **QUICK)
+    assert again.verdict() != federation.verdict()
+
+
+def test_steps_are_told_to_the_end():
+    told = []
+    fed = Federation.from_frames(wards(), label="ill")
+    fed.fit(on_step=lambda done, total, what: told.append((done, total, what)), **QUICK)
+    assert [done for done, _, _ in told] == [0, 1, 2, 3, 4]
+    assert {total for _, total, _ in told} == {4}
+    assert told[-1][2] == "done"
+
+
+def test_a_new_site(federation):
+    own = Federation(None, federation.fitted, {})
+    line = own.join("west", ward(5).drop(columns="stay"), label="ill")
+    assert (line.client, line.rows) == ("west", 60)
+    assert own.client("west").predict(ward(6)).shape == (60,)
+    assert "west" not in federation.fitted.clients
+
+
+def test_what_is_not_there_is_refused(federation):
+    with pytest.raises(ConfigError, match="not fitted yet; expected a fit"):
+        Federation.from_frames(wards(), label="ill").verdict()
+    with pytest.raises(ConfigError, match="loaded from a folder has no tables"):
+        Federation(None, federation.fitted, {}).fit()
+
+
+def test_a_class_of_one_or_two_rows_is_no_obstacle():
+    frames = wards()
+    frames["north"]["ill"] = [1] + [0] * 59
+    frames["south"]["ill"] = [1, 1] + [0] * 58
+    settings = {**QUICK, "candidates": ["lda", "boosting", "flic"], "metric": "auroc"}
+    line = Federation.from_frames(frames, label="ill").fit(**settings).verdict()["north"]
+    assert line.rows == 60
+
+
+def test_the_model_card_says_what_matters(fitted):
+    card = model_card(fitted)
+    for line in fitted.verdict.clients:
+        assert f"| {line.client} | {line.rows} |" in card
+    for name, tensor in fitted.shared.items():
+        assert f"`{name}` {list(tensor.shape)}" in card
+    assert "the classes well, ill" in card
+    assert "keep it at home" in card
+
+
+def test_a_card_of_responses(fitted_stays):
+    assert "responses between 0 and 25" in model_card(fitted_stays)
+
+
+@pytest.mark.parametrize("task", ["classes", "responses"])
+def test_the_story_of_a_fit(fitted, fitted_stays, tmp_path, task):
+    own = fitted if task == "classes" else fitted_stays
+    save(own, tmp_path / "fitted")
+    story = story_of(tmp_path / "fitted")
+    assert [row.client for row in story.verdict] == [*own.clients]
+    assert [row.difference for row in story.verdict] == [
+        line.difference.mean for line in own.verdict.clients
+    ]
+    assert {*story.candidates} == {*own.verdict.candidates}
+    assert [client.client for client in story.traffic] == [*own.clients]
+    sent = {tensor.name for client in story.traffic for tensor in client.tensors}
+    assert sent == {*own.shared}
+    assert story.latent is not None
+    assert {point.client for point in story.latent.points} == {*own.clients}
+    if task == "classes":
+        assert {point.label for point in story.latent.points} == {"well", "ill"}
+    page = render(story)
+    assert all(line.sentence in page.replace("&#x27;", "'") for line in own.verdict.clients)
+
+
+def test_no_row_of_anyone_is_in_the_folder(fitted, tmp_path):
+    """Free text tells best whether a row was written."""
+    save(fitted, tmp_path / "fitted")
+    written = b"".join(p.read_bytes() for p in (tmp_path / "fitted").rglob("*") if p.is_file())
+    for frame in wards().values():
+        for note in frame.get("notes", ()):
+            assert note.encode() not in written

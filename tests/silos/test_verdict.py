@@ -1,0 +1,139 @@
+"""The verdict: an interval that is honest about overlapping splits, words, and planted truths."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import t as student
+
+from flic.data.tables import tables_from_frames
+from flic.silos.choice import Choice
+from flic.silos.fitting import fit
+from flic.silos.settings import fit_settings
+from flic.silos.verdict import Difference, as_text, difference, reason, sentence, shown
+
+
+def test_the_interval_by_hand():
+    gains = np.array([0.1, 0.3, 0.2, 0.0])
+    found = difference(gains, 0.25)
+    variance = gains.var(ddof=1) * (1 / 4 + 0.25 / 0.75)
+    half = student.ppf(0.975, 3) * np.sqrt(variance)
+    assert (found.mean, found.low, found.high) == pytest.approx((0.15, 0.15 - half, 0.15 + half))
+
+
+def test_splits_on_which_a_metric_is_not_defined_do_not_count():
+    known, gaps = np.array([0.1, 0.2, 0.4]), np.array([0.1, np.nan, 0.2, 0.4])
+    assert difference(gaps, 0.2) == difference(known, 0.2)
+
+
+@pytest.mark.parametrize("gains", [[], [0.3], [np.nan, 0.3]])
+def test_less_than_two_splits_show_nothing(gains):
+    found = difference(np.array(gains), 0.25)
+    assert (found.low, found.high) == (-np.inf, np.inf)
+    assert found.word == "no difference shown"
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says():
+    """Gains of random splits of the same rows, as a verdict has them: correlated by their rows."""
+    rng = np.random.default_rng(0)
+    covered, tries, rows, share = 0, 400, 80, 0.25
+    for _ in range(tries):
+        own = rng.normal(0.0, 1.0, rows)  # gain of each row; its true mean is 0
+        held_out = int(rows * share)
+        gains = [own[rng.permutation(rows)[:held_out]].mean() for _ in range(10)]
+        found = difference(np.array(gains), share)
+        covered += found.low <= 0 <= found.high
+    assert 0.92 <= covered / tries < 1
+
+
+@pytest.mark.parametrize(
+    ("gain", "word", "said"),
+    [
+        (Difference(0.02, 0.01, 0.03), "helps", "Joining helps a: +2.0 points"),
+        (Difference(-0.02, -0.03, -0.01), "harms", "Joining harms a: -2.0 points"),
+        (Difference(0.02, 0.0, 0.04), "no difference shown", "No difference shown for a"),
+        (Difference(-0.02, -0.04, 0.0), "no difference shown", "No difference shown for a"),
+    ],
+)
+@pytest.mark.parametrize("kept", ["flic", "lda"])
+def test_words_and_sentences(gain, word, said, kept):
+    text = sentence("a", gain, Choice(kept, None, 0, 0), "accuracy")
+    assert gain.word == word
+    assert text.startswith(said)
+    assert ("stay alone" in text) == (word == "harms" or (kept == "lda" and word != "helps"))
+
+
+def test_a_reason_names_both_and_the_say():
+    told = reason(Choice("flic", "lda", 0.0123, 0.4))
+    assert "flic: shared anchors" in told
+    assert "ahead of discriminant analysis alone by 0.012" in told
+    assert "40% of the say" in told
+    assert "nothing else can serve" in reason(Choice("lda", None, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("metric", "difference", "score"),
+    [("accuracy", "+1.2 points", "1.2 %"), ("r2", "+0.012", "0.012")],
+)
+def test_figures_as_people_read_them(metric, difference, score):
+    assert (shown(metric, 0.012), as_text(metric, 0.012)) == (difference, score)
+
+
+# ---- planted truths --------------------------------------------------------------------------
+
+
+COLUMNS = 12
+
+
+def planted(clients, rows, *, reversed_client=None, seed=0):
+    """Clients that read the same columns and ask the same question of them."""
+    rng = np.random.default_rng(seed)
+    direction = rng.normal(size=COLUMNS)
+    frames = {}
+    for i in range(clients):
+        x = rng.normal(size=(rows, COLUMNS))
+        y = (x @ direction + rng.normal(0, 0.3, rows) > 0).astype(int)
+        if i == reversed_client:
+            y = 1 - y
+        frames[f"c{i}"] = pd.DataFrame(x, columns=[f"x{j}" for j in range(COLUMNS)]).assign(ill=y)
+    return tables_from_frames(frames, label="ill")
+
+
+def verdict_of(tables, **changes):
+    raw = {
+        "repeats": 3,
+        "folds": 2,
+        "scheme": "splits",
+        "test_share": 0.5,
+        "candidates": ["lda", "same-space"],
+        **changes,
+    }
+    settings = fit_settings(raw, task="classification", source="test")
+    return fit(tables, settings).verdict
+
+
+def test_sharing_that_helps_is_seen():
+    found = verdict_of(planted(16, 20), repeats=4, test_share=0.34)
+    assert found.all_clients.mean > 0.05
+    assert found.kept_against_alone.mean > 0.05
+    better = [line for line in found.clients if line.difference.mean > 0]
+    assert len(better) > len(found.clients) / 2
+    assert {line.kept for line in found.clients} == {"same-space"}
+
+
+def test_a_client_with_labels_the_other_way_round_is_not_harmed():
+    found = verdict_of(planted(4, 60, reversed_client=3), repeats=5, test_share=0.34)
+    odd = found["c3"]
+    assert odd.difference.mean < -0.2
+    assert odd.difference.word == "harms"
+    assert "stay alone" in odd.sentence
+    assert odd.kept == "lda"
+    assert odd.kept_against_alone.high >= 0
+    assert odd.kept_against_alone.mean > -0.1
+    assert found.kept_against_alone.mean > -0.05
+
+
+def test_candidates_that_rank_by_losses_keep_their_sign():
+    found = verdict_of(planted(4, 24), metric="log_loss")
+    for line in found.clients:
+        gain = line.alone_score - line.federation_score  # a lower loss is better
+        assert line.difference.mean == pytest.approx(gain)
