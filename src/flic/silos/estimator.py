@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
@@ -154,6 +155,7 @@ class SiloClassifier(ClassifierMixin, _Silo):
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from rows and their classes."""
         y = column_or_1d(y, warn=True)
+        assert_all_finite(y, input_name="y")
         check_classification_targets(y)
         self.classes_, index = self._known_classes(y)
         if len(np.unique(index)) < 2:
