@@ -25,7 +25,13 @@ Metric = Literal[ClassMetric, ResponseMetric]
 NETWORK: dict[str, Any] = merge(
     PRESETS["recommended"],
     {
-        "training": {"rounds": 12, "participation": 1.0, "local": "4 epochs", "batch_size": 32},
+        "training": {
+            "rounds": 12,
+            "participation": 1.0,
+            "local": "20 steps",  # not epochs: a silo of 30 rows would hardly move
+            "shared": "5 steps",
+            "batch_size": 32,
+        },
         "embedding": {"hidden": [64], "latent_dim": 16},
         "pretraining": {"epochs": 20, "batch_size": 32},
         "model": {"predict_by": "head"},
