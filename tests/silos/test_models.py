@@ -70,7 +70,7 @@ def test_trees_of_one_class_say_so():
     tables = tables_from_frames({**bench_rows, "north": few}, label="ill")
     bench = Bench(tables, FitSettings(**SETTINGS))
     encoded = bench.encode({t.name: (np.arange(1, 60), np.arange(1)) for t in tables.tables})
-    model = CANDIDATES["boosting"].learn(encoded, bench.settings.method, seed=0).models["north"]
+    model = CANDIDATES["boosting"].learn(encoded, bench.settings, seed=0).models["north"]
     x = encoded.silos[0].data.test.x.numpy()
     assert np.exp(model.predict(x)).tolist() == [[1.0, 0.0]]
 

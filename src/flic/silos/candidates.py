@@ -23,7 +23,6 @@ from flic.federation.loop import Schedule, Simulation
 from flic.federation.roster import Roster
 from flic.federation.runners import InProcess
 from flic.federation.work import Workshop
-from flic.settings import merge
 from flic.silos.encoding import (
     EncodedFederation,
     EncodedSilo,
@@ -33,6 +32,7 @@ from flic.silos.encoding import (
     shared_columns,
 )
 from flic.silos.models import BoostedModel, LinearModel, Model, NetworkModel
+from flic.silos.settings import FitSettings
 
 STACK_WIDTH = 100
 
@@ -65,7 +65,7 @@ class Candidate(ABC):
         return [silo.name for silo in encoded.silos]
 
     @abstractmethod
-    def learn(self, encoded: EncodedFederation, settings: MethodSettings, *, seed: int) -> Learned:
+    def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
         """Models of the served clients, learnt from their training rows."""
 
 
@@ -74,12 +74,12 @@ class Alone(Candidate):
 
     federated = False
 
-    def learn(self, encoded: EncodedFederation, settings: MethodSettings, *, seed: int) -> Learned:
+    def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
         return Learned({s.name: self.fit(s, encoded, settings, seed) for s in encoded.silos})
 
     @abstractmethod
     def fit(
-        self, silo: EncodedSilo, encoded: EncodedFederation, settings: MethodSettings, seed: int
+        self, silo: EncodedSilo, encoded: EncodedFederation, settings: FitSettings, seed: int
     ) -> Model:
         """The model of one client."""
 
@@ -92,7 +92,7 @@ class Lda(Alone):
     tasks = ("classification",)
 
     def fit(
-        self, silo: EncodedSilo, encoded: EncodedFederation, settings: MethodSettings, seed: int
+        self, silo: EncodedSilo, encoded: EncodedFederation, settings: FitSettings, seed: int
     ) -> Model:
         del settings, seed
         fitted = PooledLda().fit(silo.data.train.x.numpy(), silo.data.train.y.numpy())
@@ -110,7 +110,7 @@ class Ridge(Alone):
     tasks = ("regression",)
 
     def fit(
-        self, silo: EncodedSilo, encoded: EncodedFederation, settings: MethodSettings, seed: int
+        self, silo: EncodedSilo, encoded: EncodedFederation, settings: FitSettings, seed: int
     ) -> Model:
         from sklearn.linear_model import RidgeCV
 
@@ -128,7 +128,7 @@ class Boosting(Alone):
     title = "gradient boosting alone"
 
     def fit(
-        self, silo: EncodedSilo, encoded: EncodedFederation, settings: MethodSettings, seed: int
+        self, silo: EncodedSilo, encoded: EncodedFederation, settings: FitSettings, seed: int
     ) -> Model:
         from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
@@ -136,7 +136,7 @@ class Boosting(Alone):
         if classes and len(silo.data.classes) == 1:
             return _always(silo.data.classes[0], silo.data.schema.dim, encoded.task.num_outputs)
         kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
-        rate = settings.estimators.boosting_rate
+        rate = settings.method.estimators.boosting_rate
         estimator = kind(learning_rate=rate, random_state=seed % 2**32, min_samples_leaf=5)
         estimator.fit(silo.data.train.x.numpy(), silo.data.train.y.numpy())
         return BoostedModel(estimator, encoded.task.num_outputs, is_regression=not classes)
@@ -163,10 +163,10 @@ class Network(Candidate):
     def served(self, encoded: EncodedFederation) -> list[str]:
         return list(self.views(encoded))
 
-    def simulate(self, encoded: EncodedFederation, settings: MethodSettings, *, seed: int) -> "Ran":
+    def simulate(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> "Ran":
         """The whole run."""
         views = self.views(encoded)
-        own = MethodSettings.model_validate(merge(settings.model_dump(), self.changes))
+        own = settings.method_with(self.changes)
         silos = [silo for silo in encoded.silos if silo.name in views]
         clients = tuple(in_space(s, views[s.name][1], views[s.name][0]) for s in silos)
         data = FederatedData("tables", encoded.task, clients)
@@ -178,7 +178,7 @@ class Network(Candidate):
             pass
         return Ran(roster, algorithm, journal, own)
 
-    def learn(self, encoded: EncodedFederation, settings: MethodSettings, *, seed: int) -> Learned:
+    def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
         ran, views = self.simulate(encoded, settings, seed=seed), self.views(encoded)
         assert ran.journal.server is not None
         shared, names = ran.journal.server.shared, ran.roster.names

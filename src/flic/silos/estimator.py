@@ -59,7 +59,7 @@ class _Silo(BaseEstimator):
         self.encoder_ = encoded.silos[0].encoder
         settings = self.federation.settings if self.federation is not None else FitSettings()
         candidate = self._candidate(task)
-        learned = candidate.learn(encoded, settings.method, seed=self.random_state)
+        learned = candidate.learn(encoded, settings, seed=self.random_state)
         self.model_ = learned.models[table.name]
         self.temperature_ = self._temperature()
         self.task_ = task

@@ -84,7 +84,7 @@ class Bench:
 
     def learn(self, candidate: Candidate, encoded: EncodedFederation, *, seed: int) -> Learned:
         """One candidate's models."""
-        return candidate.learn(encoded, self.settings.method, seed=seed)
+        return candidate.learn(encoded, self.settings, seed=seed)
 
     def predictions(self, rows: Rows, *, seed: int) -> Predictions:
         """Held-out predictions of every candidate, learnt from the training rows."""

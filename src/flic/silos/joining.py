@@ -22,6 +22,7 @@ from flic.silos.encoding import EncodedFederation, EncodedSilo, in_space
 from flic.silos.evaluation import Before, Bench, work_through
 from flic.silos.fitted import FittedClient, FittedFederation
 from flic.silos.models import NetworkModel
+from flic.silos.settings import FitSettings
 from flic.silos.splits import outer_splits
 from flic.silos.verdict import verdict
 
@@ -36,8 +37,8 @@ class JoinedFlic(Candidate):
     def __init__(self, shared: Mapping[str, Tensor]) -> None:
         self._shared = shared
 
-    def learn(self, encoded: EncodedFederation, settings: MethodSettings, *, seed: int) -> Learned:
-        own = with_whole_budget(settings)
+    def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
+        own = with_whole_budget(settings.method)
         return Learned({s.name: self._join(s.name, encoded, own, seed) for s in encoded.silos})
 
     def _join(
@@ -74,7 +75,7 @@ class JoinedOffsets(Candidate):
     def __init__(self, model: NetworkModel) -> None:
         self._model = model
 
-    def learn(self, encoded: EncodedFederation, settings: MethodSettings, *, seed: int) -> Learned:
+    def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
         del settings  # the network keeps its own
         return Learned({s.name: self._join(s, encoded.task, seed) for s in encoded.silos})
 

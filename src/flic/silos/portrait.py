@@ -21,7 +21,7 @@ def portrait(bench: Bench, rows: Rows) -> dict[str, Any]:
     candidate = bench.candidates(encoded).get(FlicNetwork.name)
     if not isinstance(candidate, FlicNetwork):
         return {}
-    ran = candidate.simulate(encoded, bench.settings.method, seed=bench.settings.seed)
+    ran = candidate.simulate(encoded, bench.settings, seed=bench.settings.seed)
     assert isinstance(ran.algorithm, NetworkMethod)
     seen = read(ran.roster, ran.algorithm, ran.journal, stack_width=STACK_WIDTH)
     found = {

@@ -61,8 +61,12 @@ class FitSettings(Section):
     @cached_property
     def method(self) -> MethodSettings:
         """Settings of the networks."""
-        own = {"anchors": {"meta_classes": self.meta_classes}}
-        return MethodSettings.model_validate(merge(merge(NETWORK, own), self.network))
+        return self.method_with({})
+
+    def method_with(self, changes: Mapping[str, Any]) -> MethodSettings:
+        """Settings of networks that want some other than the usual; the user's own come last."""
+        usual = merge(NETWORK, {"anchors": {"meta_classes": self.meta_classes}})
+        return MethodSettings.model_validate(merge(merge(usual, changes), self.network))
 
     def metric_for(self, task: Task) -> str:
         """The metric of the verdict."""
