@@ -25,6 +25,8 @@ def predict(
     from flic.silos.folder import load
     from flic.silos.predicting import predict_file
 
+    if out.is_dir():
+        raise ConfigError(f"--out is {out}, a folder; expected a file. Name one.")
     if out.exists() and data.exists() and out.samefile(data):
         raise ConfigError(f"--out is {out}, the file that is read; expected another file.")
     count = predict_file(load(folder).client(client), data, out, tell=notice)
