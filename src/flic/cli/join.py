@@ -10,6 +10,7 @@ from flic.cli.fit import show_verdict
 from flic.cli.predict import Fitted
 from flic.cli.run import Workers
 from flic.cli.screen import notice
+from flic.errors import ConfigError
 
 
 def join(
@@ -35,6 +36,7 @@ def join(
     from flic.silos.joining import declared_missing, label_names
     from flic.silos.joining import join as join_table
 
+    _refuse_name(name)
     fitted = folders.load(folder)
     client = Client(
         name=name,
@@ -51,3 +53,12 @@ def join(
     folders.update(joined, folder)
     show_verdict(joined.verdict, only=name)
     typer.echo(f"{name} is in {folder}; nothing left it.")
+
+
+def _refuse_name(name: str) -> None:
+    """Refuse the names that a federation file refuses."""
+    if not name or name.startswith(".") or "/" in name or not name.isprintable():
+        raise ConfigError(
+            f"client name '{name}' cannot name a folder; expected letters, no dot in front, no "
+            "slash and no control letters. Choose another with --name."
+        )
