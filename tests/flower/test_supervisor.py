@@ -1,0 +1,106 @@
+"""A supervised program comes back when it dies, and leaves nothing behind when it is stopped."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from flic.errors import FederationError
+from flic.flower.processes import Service, environment
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="asks /proc who is alive"),
+    # A supervisor outlives whoever started it: that is what it is for.
+    pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),
+]
+
+# A program that starts another in a session of its own, as Flower does, and waits.
+PARENT = """
+import subprocess, sys, time
+from pathlib import Path
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"],
+                         start_new_session=True)
+Path(sys.argv[1]).open("a").write(f"{child.pid}\\n")
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def service(tmp_path):
+    made = Service("the program", tmp_path / "pid", tmp_path / "log")
+    yield made
+    made.stop()
+
+
+def is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_for(condition, seconds=30):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def start(service, tmp_path):
+    """Facts of the started program, and the number of what it started itself."""
+    service.start([sys.executable, "-c", PARENT, str(tmp_path / "children")], environment(tmp_path))
+    return latest(service, tmp_path, 1)
+
+
+def latest(service, tmp_path, starts):
+    wait_for(lambda: (service.facts() or {}).get("starts") == starts)
+    wait_for(lambda: children(tmp_path) >= starts)
+    return service.facts(), int((tmp_path / "children").read_text().split()[-1])
+
+
+def children(tmp_path):
+    path = tmp_path / "children"
+    return path.read_text().count("\n") if path.exists() else 0
+
+
+def test_it_comes_back_after_a_kill_and_its_orphans_do_not(service, tmp_path):
+    before, orphan = start(service, tmp_path)
+    os.kill(before["child"], signal.SIGKILL)
+    after, own = latest(service, tmp_path, 2)
+    assert after["pid"] == before["pid"]
+    assert after["child"] != before["child"]
+    assert not is_alive(orphan)
+    assert is_alive(own)
+    assert "ended with -9; starting again" in service.tail()
+
+
+def test_stopping_ends_everything(service, tmp_path):
+    facts, child = start(service, tmp_path)
+    assert service.running
+    assert service.stop()
+    assert not service.running
+    assert not any(map(is_alive, (facts["child"], child)))
+    assert not service.stop()
+
+
+def test_the_program_ends_with_a_killed_supervisor(service, tmp_path):
+    facts, child = start(service, tmp_path)
+    os.kill(facts["pid"], signal.SIGKILL)
+    wait_for(lambda: not is_alive(facts["child"]))
+    assert not service.running
+    os.kill(child, signal.SIGKILL)  # Flower's own watch ends what it started; this one has none
+
+
+def test_a_second_one_is_refused(service, tmp_path):
+    start(service, tmp_path)
+    with pytest.raises(FederationError, match="runs already"):
+        service.start(["true"], environment(tmp_path))
+
+
+def test_an_old_number_is_not_taken_for_a_living_one(service, tmp_path):
+    (tmp_path / "pid").write_text(f'{{"pid": {os.getpid()}, "child": {os.getpid()}}}')
+    assert not service.running
+    assert not service.stop()
