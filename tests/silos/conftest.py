@@ -26,3 +26,10 @@ def folder(fitted, tmp_path) -> Path:
     """The federation as a folder."""
     folders.save(fitted, tmp_path / "fitted")
     return tmp_path / "fitted"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """scikit-learn's checks bring their own parameters; those that train long are marked here."""
+    for item in items:
+        if "[SiloClassifier()-check_classifiers_train" in item.nodeid:
+            item.add_marker(pytest.mark.slow)

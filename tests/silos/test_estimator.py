@@ -22,7 +22,6 @@ CHECKED = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore:.*:sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks(CHECKED)
 def test_scikit_learns_checks(estimator, check):
     check(estimator)

@@ -39,7 +39,7 @@ def test_polars_frames_have_the_same_verdict(federation):
 def test_a_file_has_the_same_verdict(federation, tmp_path):
     text = ['label = "ill"', "[fit]", "repeats = 2", "folds = 2", 'scheme = "splits"']
     text += ['candidates = ["lda", "flic"]', "[fit.network]", "pretraining = { epochs = 2 }"]
-    text += ['training = { rounds = 2, local = "1 epochs" }']
+    text += ['training = { rounds = 2, local = "3 steps", shared = "1 steps" }']
     for name, frame in wards().items():
         frame.to_csv(tmp_path / f"{name}.csv", index=False)
         text += ["[[clients]]", f'name = "{name}"', f'data = "{name}.csv"']

@@ -1,0 +1,53 @@
+"""`flic join`: a new site, as a user types it."""
+
+import pytest
+
+from flic.silos import folder as folders
+from silos.wards import fitted_wards, ward
+
+
+@pytest.fixture
+def fitted(tmp_path):
+    """A fitted folder beside the table of a new site."""
+    folders.save(fitted_wards(), tmp_path / "fitted")
+    west = ward(7).drop(columns="stay").rename(columns={"ill": "sick"})
+    west.assign(dose=west["dose"].fillna(-9), nr=range(60)).to_csv(
+        tmp_path / "west.csv", index=False
+    )
+    return "fitted"
+
+
+def test_a_new_site_joins_and_predicts(flic, flic_here, fitted, tmp_path):
+    """In a process of its own, with all that can be declared."""
+    site = ["--name", "west", "--data", "west.csv", "--label", "sick"]
+    said = flic("join", fitted, *site, "--missing", "dose=-9", "--drop", "nr", "--drop", "notes")
+    assert (said.code, said.err) == (0, "")
+    own = folders.load(tmp_path / "fitted")
+    line = own.verdict["west"]
+    assert f"{line.sentence} Why: {line.reason}" in said.out
+    assert "west is in fitted; nothing left it." in said.out
+    assert "north" not in said.out
+    columns = {column.name for column in own.client("west").columns}
+    assert columns == {"age", "smoker", "blood", "seen", "dose"}
+    assert own.client("west").declared.missing == {"dose": ("-9",)}
+    after = flic_here("predict", fitted, "--client", "west", "west.csv", "-o", "out.csv")
+    assert (after.code, after.err) == (0, "")
+    report = flic_here("report", fitted)
+    assert report.code == 0
+    assert "A federation of 4 clients" in (tmp_path / "fitted" / "report.html").read_text()
+
+
+def test_a_second_time_is_refused(flic_here, fitted):
+    site = ["--data", "west.csv", "--label", "sick"]
+    assert flic_here("join", fitted, "--name", "west", *site).code == 0
+    said = flic_here("join", fitted, "--name", "west", *site)
+    assert said.code == 2
+    assert "name is 'west', which a client of the federation has already" in said.err
+    assert flic_here("join", fitted, "--name", "west 2", *site).code == 0
+
+
+def test_notices_about_its_table_are_said(flic_here, fitted, tmp_path):
+    west = ward(7).drop(columns="stay").assign(lab=None)
+    west.to_csv(tmp_path / "west.csv", index=False)
+    said = flic_here("join", fitted, "--name", "w", "--data", "west.csv", "--label", "ill")
+    assert "note: Client 'w': 'lab' not used: all values are missing." in said.err

@@ -1,0 +1,72 @@
+"""`flic predict`, `flic evaluate` and `flic report` on a fitted folder, as a user types them."""
+
+import csv
+import json
+
+import pytest
+
+from flic.silos import folder as folders
+from silos.wards import fitted_wards, ward, wards
+
+
+@pytest.fixture
+def fitted(tmp_path):
+    """A fitted folder beside new rows of one of its clients."""
+    folders.save(fitted_wards(), tmp_path / "fitted")
+    rows = ward(9, 30)[wards()["north"].columns]
+    rows.to_csv(tmp_path / "test.csv", index=False)
+    rows.drop(columns="ill").to_csv(tmp_path / "new.csv", index=False)
+    return "fitted"
+
+
+def test_predictions(flic, fitted, tmp_path):
+    """In a process of its own."""
+    said = flic("predict", fitted, "--client", "north", "new.csv", "-o", "out.csv")
+    assert (said.code, said.err, said.out) == (0, "", "30 predictions: out.csv\n")
+    with (tmp_path / "out.csv").open(newline="") as file:
+        header, *rows = csv.reader(file)
+    assert header == ["prediction", "p(well)", "p(ill)"]
+    expected = fitted_wards().client("north").predict(ward(9, 30)).values.tolist()
+    assert [row[0] for row in rows] == expected
+
+
+def test_odd_columns_are_said(flic_here, fitted, tmp_path):
+    rows = ward(9, 30)[["age", "smoker", "blood", "seen"]].assign(blood="AB", more=1)
+    rows.to_csv(tmp_path / "new.csv", index=False)
+    said = flic_here("predict", fitted, "--client", "north", "new.csv", "-o", "out.csv")
+    assert said.code == 0
+    assert said.err.splitlines() == [
+        "note: client 'north': has no column 'dose'; all their values count as missing.",
+        "note: client 'north': has the further columns 'more', which are not used.",
+        "note: client 'north': column 'blood' has levels that no training row had, such as 'AB'; "
+        "they count as none of its levels.",
+    ]
+
+
+def test_metrics_for_people_and_programs(flic_here, fitted):
+    said = flic_here("evaluate", fitted, "--client", "north", "test.csv")
+    assert (said.code, said.err) == (0, "")
+    found = json.loads(
+        flic_here("evaluate", fitted, "--client", "north", "test.csv", "--format", "json").out
+    )
+    assert (found.pop("client"), found.pop("rows")) == ("north", 30)
+    for name, value in found.items():
+        assert name.replace("_", " ") in said.out
+        assert f"{value:.4f}" in said.out
+    assert {*found} >= {"accuracy", "auroc", "log_loss", "calibration_error"}
+
+
+def test_what_is_not_defined_is_null(flic_here, fitted, tmp_path):
+    ward(9, 30)[wards()["north"].columns].assign(ill=1).to_csv(tmp_path / "one.csv", index=False)
+    said = flic_here("evaluate", fitted, "--client", "north", "one.csv", "--format", "json")
+    assert json.loads(said.out, parse_constant=pytest.fail)["auroc"] is None
+
+
+def test_a_report_of_a_fitted_folder(flic_here, fitted, tmp_path):
+    said = flic_here("report", fitted)
+    assert (said.code, said.out) == (0, "report: fitted/report.html\n")
+    page = (tmp_path / "fitted" / "report.html").read_text()
+    assert "A federation of 3 clients" in page
+    assert "<script src" not in page
+    again = flic_here("predict", fitted, "--client", "north", "new.csv", "-o", "out.csv")
+    assert again.code == 0  # the report does no harm to the folder
