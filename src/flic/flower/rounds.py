@@ -1,0 +1,403 @@
+"""The coordinator's folder and the rules of a round; how messages travel is not its concern.
+
+DIR/
+  federation.json   the run's name and the settings that all silos get
+  silos.json        who is admitted: name → node, by which alone an answer is given a name
+  offences.json     refused updates of each silo, and the last reason
+  checkpoints/      the shared part after every round (flic.federation.checkpoint)
+  log.jsonl         a line per round and per refusal
+
+A round that was not finished never happened: whoever opens the folder goes on after the last one.
+"""
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from statistics import fmean, median_low
+from typing import Any, Self
+
+import torch
+
+from flic.algorithms import Population, ServerState, Update, build_algorithm
+from flic.algorithms.protocol import check_update
+from flic.errors import ConfigError, FederationError, IncompatibleUpdate, RunFolderError
+from flic.federation.checkpoint import DiskJournal, write_atomically
+from flic.federation.journal import Record
+from flic.federation.sampling import active_clients
+from flic.federation.score import Errors, Hits
+from flic.federation.work import Stage
+from flic.flower.log import events, note
+from flic.flower.settings import NUMBER_BYTES, FederationSettings, federation_settings
+
+FACTS, SILOS, OFFENCES = "federation.json", "silos.json", "offences.json"
+
+TRIES = 3
+"""How often a round is tried without a quorum before the run stops."""
+
+Figures = Mapping[str, Mapping[str, float]]
+"""Silo → name → number."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What came of asking the silos of one round."""
+
+    updates: Sequence[Update] = ()
+    losses: Figures = field(default_factory=dict)
+    absent: Mapping[str, str] = field(default_factory=dict)  # silo → why
+    refused: Mapping[str, str] = field(default_factory=dict)  # silo → why
+
+
+class Coordinator:
+    """A federation's coordinator: who is asked, what counts, what is kept."""
+
+    def __init__(self, folder: Path, run: str, settings: FederationSettings) -> None:
+        self.folder = folder
+        self.run = run
+        self.settings = settings
+        # The other facts about silos are theirs; the methods offered here do without them.
+        population = Population(0, settings.question, max_features=0, total_rows=0, spaces={})
+        self.algorithm = build_algorithm(
+            settings.method, settings.method_settings, population, seed=settings.seed
+        )
+        self.journal = DiskJournal(folder / "checkpoints")
+        self._tries = 0
+
+    @classmethod
+    def create(cls, folder: Path, settings: FederationSettings) -> Self:
+        """A new federation; the folder may hold other files, but none of another federation."""
+        if (folder / FACTS).exists():
+            raise RunFolderError(
+                f"{folder} holds a federation already; expected none. Choose another folder, or go "
+                f"on with: flic coordinator train {folder}"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        run = secrets.token_hex(8)
+        facts = {"run": run, "settings": settings.model_dump(mode="json")}
+        coordinator = cls(folder, run, settings)
+        coordinator.algorithm.init_server()  # refuses settings that cannot start
+        _write_json(folder / SILOS, {})
+        _write_json(folder / FACTS, facts)
+        return coordinator
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """The federation of a folder, after its last finished round."""
+        if not (folder / FACTS).exists():
+            raise RunFolderError(
+                f"{folder} holds no federation: {FACTS} is missing; expected a folder that flic "
+                "coordinator init made."
+            )
+        facts = _read_json(folder / FACTS)
+        if not isinstance(facts.get("run"), str) or not isinstance(facts.get("settings"), dict):
+            raise _damaged(folder / FACTS, "a part is missing")
+        settings = federation_settings(facts["settings"], source=str(folder / FACTS))
+        return cls(folder, facts["run"], settings)
+
+    # ---- silos ---------------------------------------------------------------------------
+
+    @property
+    def silos(self) -> dict[str, int]:
+        """Node of every admitted silo, as the file says now: it may change during a run."""
+        try:
+            return {name: int(own["node"]) for name, own in _read_json(self.folder / SILOS).items()}
+        except (KeyError, TypeError, ValueError) as error:
+            raise _damaged(self.folder / SILOS, error) from error
+
+    def admit(self, name: str, node: int, **facts: Any) -> None:
+        """Let a silo take part, or do so again; old offences are forgiven."""
+        others = {n: other for n, other in self.silos.items() if n != name}
+        if node in others.values():
+            raise ConfigError(
+                f"silo {name!r} has the key of silo {_name_of(others, node)!r}; expected a key of "
+                "its own. Make one with: flic silo init"
+            )
+        _write_json(
+            self.folder / SILOS,
+            {**_read_json(self.folder / SILOS), name: {"node": node, **facts}},
+        )
+        offences = self._offences()
+        if offences.pop(name, None) is not None:
+            _write_json(self.folder / OFFENCES, offences)
+        note(self.folder, "admitted", silo=name)
+
+    def revoke(self, name: str) -> None:
+        """Let a silo take part no more."""
+        silos = _read_json(self.folder / SILOS)
+        if name not in silos:
+            raise ConfigError(
+                f"silo is {name!r}; expected one of {', '.join(map(repr, silos)) or 'none so far'}."
+            )
+        del silos[name]
+        _write_json(self.folder / SILOS, silos)
+        note(self.folder, "revoked", silo=name)
+
+    def welcome(self) -> dict[str, int]:
+        """Admitted silos that are not suspended, and their nodes."""
+        return {name: node for name, node in self.silos.items() if not self.is_suspended(name)}
+
+    def is_suspended(self, name: str) -> bool:
+        """Whether a silo offended too often."""
+        return self._offences().get(name, {}).get("count", 0) >= self.settings.max_offences
+
+    def last_refusal(self, name: str) -> str | None:
+        """Why the silo's latest update was not counted, if it was not."""
+        return self._offences().get(name, {}).get("last")
+
+    # ---- a round -------------------------------------------------------------------------
+
+    @property
+    def round(self) -> int:
+        """The round to be done next."""
+        return len(self.journal.records) + 1
+
+    @property
+    def num_rounds(self) -> int:
+        """All rounds, with the last one, from which nothing leaves."""
+        return self.settings.rounds + 1
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the run is finished."""
+        return self.round > self.num_rounds
+
+    @property
+    def stage(self) -> Stage:
+        """What is done in the next round."""
+        if self.round <= self.settings.rounds:
+            return "update"
+        return "adapt" if self.settings.method_settings.training.final_round else "evaluate"
+
+    @property
+    def server(self) -> ServerState:
+        """The shared part as silos get it in the next round."""
+        state = self.journal.server or self.algorithm.init_server()
+        return replace(state, round=self.round)
+
+    def choose(self, connected: Iterable[str]) -> list[str]:
+        """Silos that are asked in the next round: a seeded draw, or everyone in the last."""
+        names = sorted(connected)
+        if self.stage != "update" or not names:
+            return names
+        share, seed = self.settings.participation, self.settings.seed
+        return active_clients(names, share, seed=seed, round=self.round)
+
+    def check(self, name: str, round: int, update: Update) -> str | None:
+        """Why an update cannot be counted, if it cannot."""
+        if name not in self.silos:
+            return f"silo {name!r} is not admitted."
+        if self.is_suspended(name):
+            return f"silo {name!r} is suspended."
+        if round != self.round:
+            return (
+                f"update of silo {name!r} is of round {round}; expected one of round {self.round}."
+            )
+        if self.stage != "update" and update.entries:
+            return f"update of silo {name!r} holds tensors in a round from which nothing leaves."
+        weights = {entry.weight for entry in update.entries.values()}
+        if self.settings.weights == "equal" and weights - {1.0}:
+            return f"update of silo {name!r} has weights other than 1; expected equal weights."
+        try:
+            check_update(self.server, update)
+        except IncompatibleUpdate as error:
+            return str(error)
+        return None
+
+    def outliers(self, updates: Iterable[Update]) -> dict[str, str]:
+        """Updates out of all proportion to the others and to the shared part itself.
+
+        That part takes a seat among them, so that one of two silos cannot set the measure.
+        """
+        shared = [v for v in self.server.shared.values() if v.is_floating_point()]
+        norms = {
+            update.client: _root_mean_square([e.value for e in update.entries.values()])
+            for update in updates
+            if update.entries
+        }
+        bound = self.settings.norm_factor * median_low([*norms.values(), _root_mean_square(shared)])
+        return {
+            name: f"update of silo {name!r} has a root mean square of {norm:.3g}; expected "
+            f"{bound:.3g} at most, {self.settings.norm_factor:g} times the median of the round."
+            for name, norm in norms.items()
+            if norm > bound
+        }
+
+    def finish(
+        self,
+        round: int,
+        answers: Answers,
+        *,
+        started: float,
+        measure: Callable[[ServerState], Figures] = lambda server: {},
+    ) -> Record | None:
+        """Record of the round, once it is counted and on the disk; None without a quorum.
+
+        Args:
+            round: the round that was asked for.
+            answers: what came of it.
+            started: when, on the clock of time.perf_counter.
+            measure: figures of the silos under a shared part, where they are due.
+
+        Raises:
+            FederationError: no quorum again and again.
+        """
+        assert round == self.round
+        for name, why in answers.refused.items():
+            self._offend(name, why)
+        if self.stage == "update" and len(answers.updates) < self.settings.quorum:
+            self._repeat(answers)
+            return None
+        self._tries = 0
+        # A fixed order: sums of floating-point numbers depend on it, results must not.
+        updates = sorted(answers.updates, key=lambda update: update.client)
+        server = self.algorithm.aggregate(self.server, updates) if updates else self.server
+        figures = measure(server) if self._is_measured() else {}
+        record = self._record(answers, figures, time.perf_counter() - started)
+        self.journal.commit(server, record)
+        self._clear({update.client for update in updates})
+        note(self.folder, "round", **record)
+        return record
+
+    def sound_figures(self, numbers: Mapping[str, float]) -> bool:
+        """Whether numbers are what an evaluation gives."""
+        kind = Hits if self.settings.task == "classification" else Errors
+        expected = {f"test_{own.name}" for own in fields(kind)}
+        return {*numbers} == expected and numbers["test_rows"] >= 1
+
+    def status(self) -> dict[str, Any]:
+        """Where the run stands, ready for JSON."""
+        records = self.journal.records
+        offences = self._offences()
+        problem = None
+        for event in events(self.folder):
+            problem = event if event["event"] in ("quorum", "stopped") else problem
+            problem = None if event["event"] == "round" else problem
+        return {
+            "run": self.run,
+            "method": self.settings.method,
+            "rounds_done": len(records),
+            "rounds": self.num_rounds,
+            "done": self.is_done,
+            "silos": {
+                name: {
+                    "node": node,
+                    "offences": offences.get(name, {}).get("count", 0),
+                    "suspended": self.is_suspended(name),
+                    "last_round": max(
+                        (r["round"] for r in records if name in r["bytes"]), default=0
+                    ),
+                }
+                for name, node in self.silos.items()
+            },
+            "last": records[-1] if records else None,
+            "problem": problem and problem["message"],
+            "notices": self.journal.notices,
+        }
+
+    def stop(self, message: str) -> None:
+        """Log why the run cannot go on."""
+        note(self.folder, "stopped", round=self.round, message=message)
+
+    def _is_measured(self) -> bool:
+        every = self.settings.evaluate_every
+        return self.stage != "update" or (every > 0 and self.round % every == 0)
+
+    def _record(self, answers: Answers, figures: Figures, seconds: float) -> Record:
+        sent = {
+            update.client: update.num_bytes
+            + NUMBER_BYTES * (len(update.entries) + len(answers.losses.get(update.client, {})))
+            for update in answers.updates
+        }
+        record: Record = {
+            "stage": self.stage,
+            "round": self.round,
+            "active": sorted(sent),
+            "absent": dict(answers.absent),
+            "refused": dict(answers.refused),
+            "losses": _mean_terms(answers.losses),
+            "bytes": sent,
+            "bytes_sent": sum(sent.values()),
+            "seconds": seconds,
+        }
+        return record | ({"scores": dict(figures)} if figures else {})
+
+    def _repeat(self, answers: Answers) -> None:
+        """Log that the round did not count; after some tries, give up."""
+        self._tries += 1
+        got, need = len(answers.updates), self.settings.quorum
+        left_out = {**answers.absent, **answers.refused}
+        why = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
+        message = (
+            f"round {self.round}: {got} updates could be counted; expected {need} (quorum). "
+            f"{why or 'No other silo was asked.'} Start the silos that are missing, admit more, or "
+            "lower the quorum."
+        )
+        note(self.folder, "quorum", round=self.round, tries=self._tries, message=message)
+        if self._tries >= TRIES:
+            raise FederationError(
+                f"{message} Tried {TRIES} times; the rounds before are kept. Go on with: flic "
+                f"coordinator train {self.folder}"
+            )
+
+    def _offences(self) -> dict[str, Any]:
+        path = self.folder / OFFENCES
+        return _read_json(path) if path.exists() else {}
+
+    def _offend(self, name: str, why: str) -> None:
+        offences = self._offences()
+        count = offences.get(name, {}).get("count", 0) + 1
+        _write_json(self.folder / OFFENCES, {**offences, name: {"count": count, "last": why}})
+        note(self.folder, "refused", round=self.round, silo=name, message=why, offences=count)
+        if count == self.settings.max_offences:
+            message = f"silo {name!r} is suspended after {count} refused updates."
+            note(self.folder, "suspended", round=self.round, silo=name, message=message)
+
+    def _clear(self, names: set[str]) -> None:
+        """Forget the reasons that were told, but not the offences."""
+        offences = self._offences()
+        told = {name for name in names if offences.get(name, {}).get("last")}
+        for name in told:
+            offences[name] = {"count": offences[name]["count"], "last": None}
+        if told:
+            _write_json(self.folder / OFFENCES, offences)
+
+
+def _root_mean_square(tensors: Sequence[torch.Tensor]) -> float:
+    if not tensors:
+        return 0.0
+    flat = torch.cat([tensor.flatten().double() for tensor in tensors])
+    return float(flat.square().mean().sqrt())
+
+
+def _mean_terms(losses: Figures) -> dict[str, float]:
+    """Mean of each loss term over the silos that have it."""
+    terms = sorted({term for own in losses.values() for term in own})
+    return {t: fmean(own[t] for _, own in sorted(losses.items()) if t in own) for t in terms}
+
+
+def _name_of(silos: Mapping[str, int], node: int) -> str:
+    return next(name for name, own in silos.items() if own == node)
+
+
+def _write_json(path: Path, value: object) -> None:
+    write_atomically(path, json.dumps(value, indent=1).encode())
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, OSError) as error:
+        raise _damaged(path, error) from error
+    if not isinstance(found, dict):
+        raise _damaged(path, "it holds no object")
+    return found
+
+
+def _damaged(path: Path, error: object) -> RunFolderError:
+    return RunFolderError(
+        f"{path} cannot be read ({error}); expected it as flic coordinator wrote it. Restore it "
+        "from a copy."
+    )

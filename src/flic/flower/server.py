@@ -1,0 +1,164 @@
+"""The coordinator as a Flower app: it carries the messages of every round.
+
+Run config: `coordinator-dir`, the coordinator's folder. All rules are in `rounds`.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flwr.app import Context, Message, MessageType
+from flwr.serverapp import Grid, ServerApp
+
+from flic.algorithms import ServerState
+from flic.errors import FlicError, IncompatibleUpdate
+from flic.federation.journal import Record
+from flic.federation.work import Stage
+from flic.flower.messages import Reply, Request, pack_request, read_reply
+from flic.flower.rounds import Answers, Coordinator, Figures
+from flic.report.run_folder import alone_in
+
+app = ServerApp()
+
+POLL_S = 1.0
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Do all rounds that are not done yet."""
+    folder = Path(str(context.run_config["coordinator-dir"]))
+    for _ in conduct(Coordinator.open(folder), grid):
+        pass
+
+
+def conduct(coordinator: Coordinator, grid: Grid) -> Iterator[Record]:
+    """Records of the rounds still to be done, each on the disk before it is yielded."""
+    with alone_in(coordinator.folder):
+        try:
+            everyone = len(coordinator.welcome())
+            _wait(coordinator, grid, everyone)  # nobody is left out for starting a moment later
+            while not coordinator.is_done:
+                _wait(coordinator, grid, min(everyone, coordinator.settings.quorum))
+                record = _round(coordinator, grid)
+                if record is not None:
+                    yield record
+        except FlicError as error:
+            coordinator.stop(str(error))
+            raise
+
+
+def _wait(coordinator: Coordinator, grid: Grid, count: int) -> None:
+    """Wait until so many silos are connected, or the deadline has passed."""
+    end = time.monotonic() + coordinator.settings.deadline_s
+    while len(_connected(coordinator, grid)) < count and time.monotonic() < end:
+        time.sleep(min(POLL_S, coordinator.settings.deadline_s))
+
+
+def _connected(coordinator: Coordinator, grid: Grid) -> dict[str, int]:
+    """Silos that may take part and are there, and their nodes."""
+    there = set(grid.get_node_ids())
+    return {name: node for name, node in coordinator.welcome().items() if node in there}
+
+
+def _round(coordinator: Coordinator, grid: Grid) -> Record | None:
+    """One round, from the draw to the disk."""
+    started = time.perf_counter()
+    connected = _connected(coordinator, grid)
+    active = coordinator.choose(connected)
+    asked = {name: connected[name] for name in active}
+    answers = _Asked()
+    if coordinator.stage != "evaluate":
+        answers = _ask(coordinator, grid, coordinator.stage, coordinator.server, asked)
+    for name in coordinator.welcome().keys() - connected.keys():
+        answers.absent[name] = "not connected"
+    return coordinator.finish(
+        coordinator.round,
+        _judged(coordinator, answers),
+        started=started,
+        measure=lambda server: _measured(coordinator, grid, server),
+    )
+
+
+@dataclass
+class _Asked:
+    """Answers as they came, and who gave none."""
+
+    replies: dict[str, Reply] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def _ask(
+    coordinator: Coordinator,
+    grid: Grid,
+    stage: Stage,
+    server: ServerState,
+    asked: Mapping[str, int],
+) -> _Asked:
+    """Ask silos, and wait for their answers until the deadline."""
+    settings = coordinator.settings
+    requests = [
+        _message(coordinator, stage, server, name, node) for name, node in sorted(asked.items())
+    ]
+    found = _Asked()
+    names = {node: name for name, node in asked.items()}
+    for message in grid.send_and_receive(requests, timeout=settings.deadline_s):
+        # The node is known by its key; whatever an answer says of itself is not asked.
+        name = names.pop(message.metadata.src_node_id, None)
+        if name is not None:
+            _take(found, name, message, server, int(settings.max_message_mb * 2**20))
+    for name in names.values():
+        found.absent[name] = f"no answer within {settings.deadline_s:g} s"
+    return found
+
+
+def _message(
+    coordinator: Coordinator, stage: Stage, server: ServerState, name: str, node: int
+) -> Message:
+    request = Request(
+        coordinator.run, stage, server, coordinator.settings, coordinator.last_refusal(name)
+    )
+    kind = MessageType.EVALUATE if stage == "evaluate" else MessageType.TRAIN
+    ttl = coordinator.settings.deadline_s  # a request that nobody waits for any more is void
+    group = str(server.round)
+    return Message(pack_request(request), node, kind, ttl=ttl, group_id=group)
+
+
+def _take(found: _Asked, name: str, message: Message, server: ServerState, limit: int) -> None:
+    if message.has_error():
+        reason = "".join(c for c in (message.error.reason or "") if c.isprintable())[:200]
+        found.absent[name] = f"error {message.error.code}: {reason or 'no reason given'}"
+        return
+    try:
+        found.replies[name] = read_reply(message.content, silo=name, server=server, max_bytes=limit)
+    except IncompatibleUpdate as error:
+        found.refused[name] = str(error)
+
+
+def _judged(coordinator: Coordinator, asked: _Asked) -> Answers:
+    """Answers that count, and why the others do not."""
+    refused, sound = dict(asked.refused), dict(asked.replies)
+    for name, reply in asked.replies.items():
+        why = coordinator.check(name, reply.round, reply.update)
+        if why is not None:
+            refused[name] = why
+            del sound[name]
+    refused |= coordinator.outliers(reply.update for reply in sound.values())
+    counted = {name: reply for name, reply in sound.items() if name not in refused}
+    return Answers(
+        [reply.update for reply in counted.values()],
+        {name: reply.numbers for name, reply in counted.items()},
+        asked.absent,
+        refused,
+    )
+
+
+def _measured(coordinator: Coordinator, grid: Grid, server: ServerState) -> Figures:
+    """Figures of every silo that is there, on its own held-out rows."""
+    asked = _ask(coordinator, grid, "evaluate", server, _connected(coordinator, grid))
+    return {
+        name: reply.numbers
+        for name, reply in sorted(asked.replies.items())
+        if reply.round == server.round and coordinator.sound_figures(reply.numbers)
+    }
