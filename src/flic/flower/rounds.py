@@ -15,6 +15,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median_low
 from typing import Any, Self
@@ -24,7 +25,7 @@ import torch
 from flic.algorithms import Population, ServerState, Update, build_algorithm
 from flic.algorithms.protocol import check_update
 from flic.errors import ConfigError, FederationError, IncompatibleUpdate, RunFolderError
-from flic.federation.checkpoint import DiskJournal, write_atomically
+from flic.federation.checkpoint import Commit, DiskJournal, write_atomically
 from flic.federation.journal import Record
 from flic.federation.sampling import active_clients
 from flic.federation.score import Errors, Hits
@@ -63,8 +64,15 @@ class Coordinator:
         self.algorithm = build_algorithm(
             settings.method, settings.method_settings, population, seed=settings.seed
         )
-        self.journal = DiskJournal(folder / "checkpoints")
         self._tries = 0
+
+    @cached_property
+    def journal(self) -> DiskJournal:
+        """The finished rounds; to open it tidies up, so only whoever does rounds may."""
+        opened = DiskJournal(self.folder / "checkpoints")
+        for message in opened.notices:
+            note(self.folder, "damaged", message=message)
+        return opened
 
     @classmethod
     def create(cls, folder: Path, settings: FederationSettings) -> Self:
@@ -268,8 +276,8 @@ class Coordinator:
         return {*numbers} == expected and numbers["test_rows"] >= 1
 
     def status(self) -> dict[str, Any]:
-        """Where the run stands, ready for JSON."""
-        records = self.journal.records
+        """Where the run stands, ready for JSON; it disturbs no run that is under way."""
+        records = finished_rounds(self.folder)
         offences = self._offences()
         problem = None
         for event in events(self.folder):
@@ -280,7 +288,7 @@ class Coordinator:
             "method": self.settings.method,
             "rounds_done": len(records),
             "rounds": self.num_rounds,
-            "done": self.is_done,
+            "done": len(records) >= self.num_rounds,
             "silos": {
                 name: {
                     "node": node,
@@ -294,7 +302,6 @@ class Coordinator:
             },
             "last": records[-1] if records else None,
             "problem": problem and problem["message"],
-            "notices": self.journal.notices,
         }
 
     def stop(self, message: str) -> None:
@@ -363,6 +370,17 @@ class Coordinator:
             offences[name] = {"count": offences[name]["count"], "last": None}
         if told:
             _write_json(self.folder / OFFENCES, offences)
+
+
+def finished_rounds(folder: Path) -> list[Record]:
+    """Records of the rounds on the disk, oldest first, read without touching anything."""
+    records: list[Record] = []
+    for path in sorted((folder / "checkpoints").glob("[0-9]*.json")):
+        try:
+            records.append(Commit.parse(path.read_bytes()).record)
+        except (ValueError, KeyError, TypeError, OSError):
+            break
+    return records
 
 
 def _root_mean_square(tensors: Sequence[torch.Tensor]) -> float:
