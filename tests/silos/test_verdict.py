@@ -105,6 +105,7 @@ def verdict_of(tables, **changes):
         "scheme": "splits",
         "test_share": 0.5,
         "candidates": ["lda", "same-space"],
+        "network": {"training": {"rounds": 12, "local": "6 steps"}},
         **changes,
     }
     settings = fit_settings(raw, task="classification", source="test")
