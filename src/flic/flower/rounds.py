@@ -186,8 +186,17 @@ class Coordinator:
         return replace(state, round=self.round)
 
     def choose(self, connected: Iterable[str]) -> list[str]:
-        """Silos that are asked in the next round: a seeded draw, or everyone in the last."""
-        names = sorted(connected)
+        """Silos that are asked in the next round: a seeded draw, or everyone in the last.
+
+        Raises:
+            FederationError: too few silos may take part at all.
+        """
+        names, able = sorted(connected), len(self.welcome())
+        if self.stage == "update" and able < self.settings.quorum:
+            raise FederationError(
+                f"{able} silos are admitted and not suspended; expected {self.settings.quorum} at "
+                "least (quorum). Admit more, or lower the quorum."
+            )
         if self.stage != "update" or not names:
             return names
         share, seed = self.settings.participation, self.settings.seed
@@ -303,6 +312,12 @@ class Coordinator:
             "last": records[-1] if records else None,
             "problem": problem and problem["message"],
         }
+
+    def wait_for(self, names: Iterable[str]) -> None:
+        """Log who is not there yet."""
+        missing = sorted(names)
+        message = f"round {self.round}: waiting for {', '.join(missing)}."
+        note(self.folder, "waiting", round=self.round, silos=missing, message=message)
 
     def stop(self, message: str) -> None:
         """Log why the run cannot go on."""

@@ -50,8 +50,11 @@ def conduct(coordinator: Coordinator, grid: Grid) -> Iterator[Record]:
 
 def _wait(coordinator: Coordinator, grid: Grid, count: int) -> None:
     """Wait until so many silos are connected, or the deadline has passed."""
-    end = time.monotonic() + coordinator.settings.deadline_s
-    while len(_connected(coordinator, grid)) < count and time.monotonic() < end:
+    deadline, told = time.monotonic() + coordinator.settings.deadline_s, False
+    while len(there := _connected(coordinator, grid)) < count and time.monotonic() < deadline:
+        if not told:
+            coordinator.wait_for(coordinator.welcome().keys() - there.keys())
+        told = True
         time.sleep(min(POLL_S, coordinator.settings.deadline_s))
 
 

@@ -137,7 +137,7 @@ class SiloFolder:
         """
         short = settings.model_copy(update={"network": merge(settings.network, _SHORT)})
         short = federation_settings(short.model_dump(mode="json"), source="announcement")
-        place = _Place.of(self._encode(short), short)
+        place = _Place(self._encode(short).data, short)
         server = ServerState(1, place.workshop.algorithm.init_server().shared)
         state = place.prepared(server)
         trained, private = place.train("update", server, state, self._least_rows(short))
@@ -212,7 +212,7 @@ class SiloFolder:
     def _run(self, run: str, settings: FederationSettings) -> "_Run":
         """The folder of a run, made at the first visit."""
         folder = self.folder / "runs" / run
-        if not (folder / FACTS).exists():
+        if not all((folder / file).exists() for file in (FACTS, ROWS)):
             table, _ = self.read(settings)
             _Run.create(folder, table, self._encode(settings, table), settings)
         found = _Run.open(folder)
@@ -247,10 +247,6 @@ class _Place:
         seed = settings.seed
         algorithm = build_algorithm(settings.method, own, roster.population, seed=seed)
         self.workshop = Workshop(algorithm, roster, seed)
-
-    @classmethod
-    def of(cls, silo: EncodedSilo, settings: FederationSettings) -> "_Place":
-        return cls(silo.data, settings)
 
     def prepared(self, server: ServerState) -> Named:
         """Private parameters before a first visit: φ_i fitted to the anchors as they are now."""

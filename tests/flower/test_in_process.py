@@ -1,0 +1,428 @@
+"""Whole federations in this process: the simulator's result, faults, and what is on the wire."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.common.serde import message_from_proto
+from flwr.proto.message_pb2 import Message as ProtoMessage
+from safetensors.torch import load_file
+
+from conftest import rows_of
+from flic.algorithms import build_algorithm
+from flic.errors import FederationError, FlicError
+from flic.federation.journal import MemoryJournal
+from flic.federation.loop import Schedule, Simulation
+from flic.federation.roster import Roster
+from flic.federation.runners import InProcess
+from flic.federation.work import Workshop
+from flic.flower.log import events
+from flic.flower.server import conduct
+from flic.flower.silo import held_out
+from flic.silos.encoding import encode
+
+
+def same(ours, theirs, tolerance=0.0):
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        torch.testing.assert_close(value, theirs[name], rtol=0, atol=tolerance, msg=name)
+
+
+def shared(place):
+    return place.coordinator.server.shared
+
+
+def private(place, name):
+    return place.silo(name).model().model.private
+
+
+def told(place, name, event):
+    return [line for line in events(place.grid.folders[name]) if line["event"] == event]
+
+
+# ---- parity --------------------------------------------------------------------------------
+
+
+def simulated(place) -> tuple[MemoryJournal, list[str]]:
+    """The same federation in the simulator."""
+    settings = place.coordinator.settings
+    tables = [place.silo(name).read(settings)[0] for name in place.grid.folders]
+    rows = {table.name: held_out(table, 0.25, seed=settings.seed) for table in tables}
+    own = settings.method_settings
+    data = encode(tables, settings.question, rows).data
+    roster = Roster(data, own.embedding, dtype=torch.float32)
+    algorithm = build_algorithm(settings.method, own, roster.population, seed=settings.seed)
+    workshop, journal = Workshop(algorithm, roster, settings.seed), MemoryJournal()
+    schedule = Schedule(settings.rounds, settings.participation, own.training.final_round, 1, 100)
+    assert len(list(Simulation(workshop, schedule, journal, InProcess(workshop)).steps())) == 5
+    return journal, roster.names
+
+
+REGRESSION = {"task": "regression", "range": (0.0, 10.0), "label": "stay"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"method": "flic-hl", "weights": "rows", "seed": 3},
+        {"method": "hetfedrep"},
+        {"network": {"anchors": {"covariance": "diagonal"}}},
+        {"network": {"anchors": {"meta_classes": [0, 0]}}},
+        {"network": {"training": {"batch_size": 500, "final_round": False}}},
+        REGRESSION,
+    ],
+    ids=["class", "hidden-layer-by-rows", "hetfedrep", "diagonal", "meta", "all-rows", "responses"],
+)
+def test_the_result_is_the_simulator_s(here, changes):
+    place = here(**changes)
+    place.go()
+    journal, names = simulated(place)
+    same(shared(place), journal.server.shared, 1e-6)
+    for name, state in zip(names, journal.states(names), strict=True):
+        same(private(place, name), state, 1e-6)
+    scores, expected = (own[-1]["scores"] for own in (records(place), journal.records))
+    for name in names:
+        for figure, value in scores[name].items():
+            assert value == pytest.approx(expected[name][figure], rel=1e-5)
+
+
+def test_silos_are_drawn_by_the_seed(here):
+    place = here(participation=0.67, rounds=4)
+    place.go()
+    drawn = [r["active"] for r in place.coordinator.journal.records[:-1]]
+    assert all(len(active) == 2 for active in drawn)
+    assert len({tuple(active) for active in drawn}) > 1
+    again = here(participation=0.67, rounds=4)
+    again.go()
+    assert [r["active"] for r in again.coordinator.journal.records[:-1]] == drawn
+
+
+# ---- faults --------------------------------------------------------------------------------
+
+
+def records(place):
+    return place.coordinator.journal.records
+
+
+def test_a_silo_that_joins_late_prepares_and_counts(here):
+    place = here()
+    place.grid.away = {"east"}
+    place.go(2)
+    place.grid.away = set()
+    place.go(1)
+    assert [r["absent"] for r in records(place)] == [{"east": "not connected"}] * 2 + [{}]
+    assert records(place)[-1]["active"] == ["east", "north", "south"]
+    kept = place.silo("east").folder.glob("runs/*/0*.safetensors")
+    assert sorted(path.stem for path in kept) == ["00002", "00003"]
+
+
+def test_a_silo_that_comes_back_goes_on_from_its_own_state(here):
+    place = here()
+    place.go(1)
+    before = private(place, "east")
+    place.grid.away = {"east"}
+    place.go(1)
+    same(private(place, "east"), before)
+    place.grid.away = set()
+    place.go(1)
+    kept = place.silo("east").folder.glob("runs/*/0*.safetensors")
+    assert sorted(path.stem for path in kept) == ["00001", "00003"]
+
+
+def at_round(number, change):
+    """What the silo in the east does in one round of training."""
+
+    def changed(name, round, content):
+        is_update = bool(content["update"])
+        return change(content) if (name, round, is_update) == ("east", number, True) else content
+
+    return changed
+
+
+def test_a_straggler_is_left_out_and_named(here, without_east):
+    place = here()
+    place.grid.change = at_round(2, lambda content: None)
+    place.go(2)
+    assert records(place)[-1]["absent"] == {"east": "no answer within 0.1 s"}
+    same(shared(place), without_east)
+
+
+def test_a_silo_that_fails_is_named_and_its_reason_stays_at_home(here):
+    place = here()
+    (place.grid.folders["east"] / "rows.csv").write_text("num,age\nwell,12.345\n")
+    place.go(1)
+    assert records(place)[-1]["absent"] == {
+        "east": "error 2: DataError; the silo's own log says why"
+    }
+    assert "rows with a label" in told(place, "east", "failed")[0]["message"]
+
+
+def tensor(content, name="anchor.0.mean", **changes):
+    """The answer with one tensor changed."""
+    old = content["update"][name]
+    facts = {"dtype": old.dtype, "shape": old.shape, "stype": old.stype, "data": old.data}
+    content["update"][name] = Array(**{**facts, **changes})
+    return content
+
+
+def filled(content, value):
+    return tensor(content, data=np.full(8, value, "<f4").tobytes())
+
+
+def with_record(content, name, record):
+    content[name] = record
+    return content
+
+
+def renamed(content):
+    content["update"]["embedding.0.weight"] = content["update"]["anchor.0.mean"]
+    content["weights"]["embedding.0.weight"] = 1.0
+    return content
+
+
+def heavy(content):
+    return with_record(content, "weights", MetricRecord(dict.fromkeys(content["weights"], 1e6)))
+
+
+def numpy_written(content):
+    array = Array(np.zeros(8, np.float32))
+    return tensor(content, stype=array.stype, data=array.data)
+
+
+BAD: dict[str, tuple[Callable[[RecordDict], RecordDict], str]] = {
+    "nan": (lambda c: filled(c, np.nan), "NaN or infinite"),
+    "infinite": (lambda c: filled(c, np.inf), "NaN or infinite"),
+    "huge": (lambda c: filled(c, 1e9), "times the median of the round"),
+    "other shape": (lambda c: tensor(c, shape=(4, 2)), "expected float32[8]"),
+    "other type": (lambda c: tensor(c, dtype="float64"), "is float64[8]"),
+    "too short": (lambda c: tensor(c, data=b"1234"), "in 4 bytes"),
+    "numpy's own format": (numpy_written, "expected float32[8] in 32"),
+    "one name more": (renamed, "'embedding.0.weight', which the server does not share"),
+    "old round": (lambda c: with_record(c, "answer", ConfigRecord({"round": 1})), "of round 1"),
+    "too large": (lambda c: tensor(c, data=bytes(2**20)), "at most"),
+    "too heavy": (heavy, "weights other than 1"),
+    "no weights": (lambda c: with_record(c, "weights", MetricRecord({})), "missing or not finite"),
+    "one part more": (lambda c: with_record(c, "rows", ArrayRecord({})), "parts of an answer"),
+    "words": (lambda c: with_record(c, "numbers", ConfigRecord({"a": "b"})), "parts of an answer"),
+    "own names": (
+        lambda c: with_record(c, "numbers", MetricRecord({"Mrs. Smith": 1.0})),
+        "names that flic does not give",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_update_is_refused_and_does_no_harm(here, without_east, what):
+    change, reason = BAD[what]
+    place = here(max_message_mb=0.5)
+    place.grid.change = at_round(2, change)
+    place.go(2)
+    refused = records(place)[-1]["refused"]
+    assert list(refused) == ["east"]
+    assert reason in refused["east"]
+    assert records(place)[-1]["active"] == ["north", "south"]
+    same(shared(place), without_east)
+    place.go(1)
+    assert records(place)[-1]["active"] == ["east", "north", "south"]
+    [line] = told(place, "east", "refused")
+    assert line["message"] == refused["east"]
+
+
+def test_a_replayed_update_of_an_old_round_is_refused(here, without_east):
+    place = here()
+    place.go(1)
+    name, wire = next((n, w) for n, w in place.grid.sent if n == "east")
+    old = message_from_proto(ProtoMessage.FromString(wire)).content
+    place.grid.change = at_round(2, lambda content: old)
+    place.go(1)
+    assert "is of round 1; expected one of round 2" in records(place)[-1]["refused"][name]
+    same(shared(place), without_east)
+
+
+def test_who_offends_too_often_is_asked_no_more_until_admitted_again(here):
+    place = here(rounds=4, max_offences=2)
+    place.grid.change = lambda name, round, c: filled(c, 1e9) if name == "east" else c
+    place.go(3)
+    assert [list(r["refused"]) for r in records(place)] == [["east"], ["east"], []]
+    assert place.coordinator.status()["silos"]["east"]["suspended"]
+    assert [e["silo"] for e in events(place.folder) if e["event"] == "suspended"] == ["east"]
+    place.grid.change = lambda name, round, content: content
+    place.coordinator.admit("east", 103)
+    place.go(1)
+    assert "east" in records(place)[-1]["active"]
+
+
+def test_a_revoked_silo_is_asked_no_more(here):
+    place = here()
+    place.go(1)
+    place.coordinator.revoke("east")
+    place.go(1)
+    assert records(place)[-1]["active"] == ["north", "south"]
+    with pytest.raises(FlicError, match="expected one of 'north', 'south'"):
+        place.coordinator.revoke("east")
+
+
+def test_tensors_in_the_last_round_are_refused(here):
+    place, sneaked = here(), {}
+
+    def change(name, round, content):
+        if name == "east" and content["update"]:
+            sneaked["update"], sneaked["weights"] = content["update"], content["weights"]
+        if name == "east" and round == 4 and "data" in content["numbers"]:
+            content["update"], content["weights"] = sneaked["update"], sneaked["weights"]
+        return content
+
+    place.grid.change = change
+    place.go(3)
+    before = shared(place)
+    place.go()
+    assert "from which nothing leaves" in records(place)[-1]["refused"]["east"]
+    same(shared(place), before)
+
+
+def test_figures_that_are_none_are_not_recorded(here):
+    place = here(evaluate_every=1)
+    place.grid.change = lambda name, round, content: (
+        with_record(content, "numbers", MetricRecord({"test_right": 9.0}))
+        if name == "east" and "test_rows" in content["numbers"]
+        else content
+    )
+    place.go(1)
+    assert sorted(records(place)[-1]["scores"]) == ["north", "south"]
+
+
+def test_without_a_quorum_a_round_is_repeated_and_then_the_run_stops(here):
+    place = here(quorum=3)
+    place.go(1)
+    place.grid.away = {"east"}
+    with pytest.raises(FederationError, match=r"east: not connected.* Tried 3 times"):
+        place.go()
+    assert len(records(place)) == 1
+    assert (
+        "round 2: 2 updates could be counted; expected 3" in place.coordinator.status()["problem"]
+    )
+    place.grid.away = set()
+    place.go()
+    assert place.coordinator.is_done
+    assert place.coordinator.status()["problem"] is None
+    undisturbed = here(quorum=3)
+    undisturbed.go()
+    same(shared(place), shared(undisturbed))
+
+
+def test_too_few_silos_for_a_quorum_are_said_before_anyone_works(here):
+    place = here(names=["north"])
+    with pytest.raises(FederationError, match=r"1 silos are admitted.*expected 2"):
+        place.go()
+    assert place.grid.sent == []
+
+
+@pytest.mark.parametrize("when", ["between rounds", "in a round", "in an evaluation"])
+def test_a_coordinator_that_is_killed_goes_on_to_the_same_result(here, when):
+    place = here(evaluate_every=1)
+
+    def killed(name, round, content):
+        trains = "data" in content["numbers"]
+        if (name, round) == ("north", 2) and trains == (when == "in a round"):
+            raise KeyboardInterrupt
+        return content
+
+    if when == "between rounds":
+        place.go(2)
+    else:
+        place.grid.change = killed
+        with pytest.raises(KeyboardInterrupt):
+            place.go()
+        assert len(records(place)) == 1
+    place.grid.change = lambda name, round, content: content
+    place.go()
+    undisturbed = here(evaluate_every=1)
+    undisturbed.go()
+    same(shared(place), shared(undisturbed))
+    plain = [{**r, "seconds": 0} for r in records(place)]
+    assert plain == [{**r, "seconds": 0} for r in records(undisturbed)]
+
+
+def test_two_coordinators_do_not_work_on_one_folder(here):
+    place = here()
+    first = conduct(place.coordinator, place.grid)
+    next(first)
+    with pytest.raises(FlicError, match="another process"):
+        place.go()
+    first.close()
+
+
+def test_a_class_of_few_rows_is_trained_on_and_not_told(here):
+    place = here(frames={"east": rows_of("east", ill=5)})
+    place.go(1)
+    assert sum(place.silo("east").read(place.coordinator.settings)[0].y) == 5
+    assert told(place, "east", "trained")[0]["left"] == ["anchor.0.mean"]
+    assert told(place, "north", "trained")[0]["left"] == ["anchor.0.mean", "anchor.1.mean"]
+    announced = place.silo("east").announce(place.coordinator.settings)
+    assert [e.what for e in announced if e.shape] == ["anchor.0.mean"]
+
+
+# ---- the wire ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"method": "flic-hl", "weights": "rows"}, REGRESSION],
+    ids=["class", "hidden-layer", "responses"],
+)
+def test_only_what_was_announced_leaves_a_silo(here, changes):
+    place = here(evaluate_every=1, **changes)
+    place.go()
+    settings, names = place.coordinator.settings, set(shared(place))
+    sent = [(n, message_from_proto(ProtoMessage.FromString(w)).content) for n, w in place.grid.sent]
+    assert len(sent) == 3 * 8
+    for silo, content in sent:
+        rows = pd.read_csv(place.grid.folders[silo] / "rows.csv")
+        secret = rows.select_dtypes("number").to_numpy().ravel()
+        encoded = torch.cat([t.flatten() for t in rows_on_disk(place, silo).values()])
+        dims = {len(rows), *(len(t) for t in rows_on_disk(place, silo).values())}
+        dims |= {rows.shape[1], rows_on_disk(place, silo)["train.x"].shape[1]}
+        assert {*content} == {"update", "weights", "numbers", "answer"}
+        assert {*content["update"]} <= names
+        assert {*content["answer"]} == {"round"}
+        for array in content["update"].values():
+            values = torch.from_numpy(np.frombuffer(array.data, "<f4").copy())
+            assert not {*array.shape} & dims
+            assert not torch.isin(values, encoded).any()
+            assert not np.isin(values.numpy(), secret.astype(np.float32)).any()
+        assert not {*content["numbers"].values()} & {*secret}
+        announced = place.silo(silo).announce(settings)
+        when = "evaluation" if "test_rows" in content["numbers"] else "round"
+        expected = [
+            e for e in announced if e.when == when and not (e.shape and not content["update"])
+        ]
+        if content["update"] or when == "evaluation":
+            assert size(content) == sum(e.num_bytes for e in expected)
+    for record in records(place)[:3]:
+        for silo, count in record["bytes"].items():
+            announced = place.silo(silo).announce(settings)
+            assert count == sum(e.num_bytes for e in announced if e.when == "round")
+
+
+def size(content):
+    tensors = sum(len(array.data) for array in content["update"].values())
+    return tensors + 8 * (len(content["weights"]) + len(content["numbers"]))
+
+
+def rows_on_disk(place, name):
+    [path] = place.grid.folders[name].glob("runs/*/rows.safetensors")
+    return load_file(path)
+
+
+def test_no_word_of_a_silo_s_file_is_on_the_wire(here):
+    place = here(evaluate_every=1)
+    place.go()
+    wire = b"".join(wire for _, wire in place.grid.sent)
+    for name in place.grid.folders:
+        rows = pd.read_csv(place.grid.folders[name] / "rows.csv", dtype=str)
+        words = {*rows.columns, *rows.to_numpy().ravel(), name, str(place.grid.folders[name])}
+        assert not [word for word in words if len(word) > 3 and word.encode() in wire]
