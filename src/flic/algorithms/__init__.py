@@ -7,6 +7,7 @@ from flic.algorithms.fedavg import FedAvg
 from flic.algorithms.fedhenn import FedHeNN
 from flic.algorithms.flic import FlicClass, FlicHL
 from flic.algorithms.hetfedrep import HetFedRep
+from flic.algorithms.linked import Linked
 from flic.algorithms.local import Local
 from flic.algorithms.permuted_anchors import PermutedAnchors
 from flic.algorithms.protocol import Algorithm as Algorithm
@@ -30,6 +31,7 @@ METHODS = {
         FedHeNN,
         WithinSpace,
         FedAvg,
+        Linked,
         Lda,
         Logistic,
         Ridge,

@@ -124,6 +124,9 @@ class Algorithm(ABC):
     #: Whether clients meet in rounds at all; a method without rounds only predicts.
     has_rounds: ClassVar[bool] = True
 
+    #: Whether preparations are all its work, and rounds would add nothing.
+    closed_form: ClassVar[bool] = False
+
     #: Kinds of labels the method can learn.
     tasks: ClassVar[Sequence[TaskName]] = ("classification", "regression")
 

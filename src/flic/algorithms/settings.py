@@ -114,6 +114,14 @@ class EstimatorsConfig(Section):
     boosting_rate: float = Field(default=0.1, gt=0, le=1)  # learning rate
 
 
+class LinkedConfig(Section):
+    """Linked features, in closed form."""
+
+    random_features: int = Field(default=512, ge=1)  # of the map beside the features themselves
+    folds: int = Field(default=3, ge=2)  # of each client's own cross-validation
+    min_rows_per_class: int = Field(default=1, ge=1)  # a class with fewer rows is in no sum
+
+
 class MethodSettings(Section):
     """All settings a method may look at."""
 
@@ -125,3 +133,4 @@ class MethodSettings(Section):
     pretraining: PretrainingConfig = PretrainingConfig()
     fedhenn: FedHeNNConfig = FedHeNNConfig()
     estimators: EstimatorsConfig = EstimatorsConfig()
+    linked: LinkedConfig = LinkedConfig()

@@ -54,9 +54,10 @@ class Simulation:
     def _programme(self) -> list[tuple[Stage, int]]:
         if not self.workshop.algorithm.has_rounds:
             return [("evaluate", 0)]
-        rounds = self.schedule.rounds
+        closed = self.workshop.algorithm.closed_form
+        rounds = 0 if closed else self.schedule.rounds
         updates: list[tuple[Stage, int]] = [("update", t) for t in range(1, rounds + 1)]
-        last: Stage = "adapt" if self.schedule.final_round else "evaluate"
+        last: Stage = "adapt" if self.schedule.final_round and not closed else "evaluate"
         first = 1 - max(1, self.workshop.algorithm.preparations)
         before: list[tuple[Stage, int]] = [("prepare", t) for t in range(first, 1)]
         return [*before, *updates, (last, rounds + 1)]
