@@ -9,6 +9,15 @@ from flic.silos import folder as folders
 from flic.silos.fitted import FittedFederation
 
 
+LONG_CHECKS = (
+    "[SiloClassifier()-check_classifiers_train",
+    "[SiloClassifier()-check_classifiers_classes",
+    "[SiloClassifier()-check_classifier_data_not_an_array",
+    "[SiloClassifier()-check_estimators_dtypes",
+    "[SiloRegressor()-check_regressor_data_not_an_array",
+)
+
+
 @pytest.fixture(scope="session")
 def fitted() -> FittedFederation:
     """Three wards after a fit; each keeps another kind of model."""
@@ -31,5 +40,5 @@ def folder(fitted, tmp_path) -> Path:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """scikit-learn's checks bring their own parameters; those that train long are marked here."""
     for item in items:
-        if "[SiloClassifier()-check_classifiers_train" in item.nodeid:
+        if any(check in item.nodeid for check in LONG_CHECKS):
             item.add_marker(pytest.mark.slow)
