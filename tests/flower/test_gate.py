@@ -34,7 +34,7 @@ async def answer(request):
 def ask(tmp_path):
     """ask(path, …): the response that a request from some address gets."""
     app = Starlette(routes=[Route("/{rest:path}", answer, methods=["GET", "POST"])])
-    gate = Gate(app, LARGEST, tmp_path / "silos.json")
+    gate = Gate(app, LARGEST, tmp_path / "keys.json")
 
     def request(path, *, peer="192.0.2.7", content=b"", headers=None):
         async def post():
@@ -92,8 +92,8 @@ def test_the_parts_of_one_message_count_together(ask):
 def test_whom_flower_turns_away_is_named_in_the_log(ask, tmp_path, caplog):
     for name in ("north", "stranger"):
         keys.create_pair(tmp_path / name, tmp_path / f"{name}.pub")
-    silos = {"north": {"node_id": "1", "key": keys.read_public(tmp_path / "north.pub")}}
-    (tmp_path / "silos.json").write_text(json.dumps(silos))
+    silos = {"north": keys.read_public(tmp_path / "north.pub")}
+    (tmp_path / "keys.json").write_text(json.dumps(silos))
 
     def shown(name):
         key = load_ssh_public_key((tmp_path / f"{name}.pub").read_bytes())

@@ -1,9 +1,9 @@
-"""Flower's SuperLink behind a gate: `python superlink.py LARGEST SILOS …`, without torch's weight.
+"""Flower's SuperLink behind a gate: `python superlink.py LARGEST KEYS …`, without torch's weight.
 
 Flower serves silos and the operator on one port and asks the operator for no password. The gate
 leaves silos (`/v1/fleet`) to the network and everything else to this machine, refuses bodies above
 LARGEST bytes before anything reads them, and names in the log whom Flower turned away, by the keys
-in the file SILOS. The other arguments are flower-superlink's own.
+in the file KEYS (name → public key). The other arguments are flower-superlink's own.
 """
 
 import json
@@ -34,10 +34,10 @@ log = getLogger("flwr")
 class Gate:
     """Lets requests through by where they come from, what they ask and how large they are."""
 
-    def __init__(self, app: ASGIApp, largest: int, silos: Path) -> None:
+    def __init__(self, app: ASGIApp, largest: int, keys: Path) -> None:
         self._app = app
         self._largest = largest
-        self._silos = silos
+        self._keys = keys
         self._sent: dict[str, int] = {}  # key → bytes of the message that its silo is sending
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -96,13 +96,12 @@ class Gate:
             line = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
         except ValueError:
             return f"{_peer(scope)}, with something that is no key"
-        names = [n for n, silo in _read(self._silos).items() if silo["key"].startswith(line)]
+        names = [name for name, key in self._known().items() if key == line]
         fingerprint = sha256(b64decode(line.split()[1])).hexdigest()[:16]
         return f"{_peer(scope)}, silo {names[0] if names else 'unknown'}, key {fingerprint}"
 
-
-def _read(silos: Path) -> dict[str, dict[str, str]]:
-    return json.loads(silos.read_bytes()) if silos.exists() else {}
+    def _known(self) -> dict[str, str]:
+        return json.loads(self._keys.read_bytes()) if self._keys.exists() else {}
 
 
 def is_local(peer: str) -> bool:
@@ -129,12 +128,12 @@ def main() -> None:
     from flwr.superlink import main as service
     from flwr.superlink.cli.flower_superlink import flower_superlink
 
-    largest, silos = int(sys.argv.pop(1)), Path(sys.argv.pop(1))
+    largest, keys = int(sys.argv.pop(1)), Path(sys.argv.pop(1))
     create_app = service.create_app
 
     def create_gated_app(*arguments: Any, **named: Any) -> Any:
         app = create_app(*arguments, **named)
-        app.add_middleware(Gate, largest=largest, silos=silos)
+        app.add_middleware(Gate, largest=largest, keys=keys)
         return app
 
     service.create_app = create_gated_app
