@@ -1,0 +1,403 @@
+"""A coordinator on a machine of its own: files, certificates, SuperLink, keys of silos, runs.
+
+DIR/                 beside what `rounds` keeps there
+  deployment.json    names, port, and whether the transport is plain text
+  certificates/      the authority, and the server's own (`certificates`)
+  keys.json          name → public key of every silo that was ever admitted, for the log
+  app/               what Flower calls an app: settings and no code
+  flower/            Flower's private folder: how its commands find this SuperLink
+  superlink.db .log .pid
+"""
+
+import json
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from pydantic import Field
+
+from flic.data.tables.check import toml_text
+from flic.errors import ConfigError, FederationError, RunFolderError
+from flic.federation.checkpoint import write_atomically
+from flic.federation.journal import Record
+from flic.flower import certificates
+from flic.flower.certificates import Certificates, is_loopback
+from flic.flower.keys import read_public
+from flic.flower.processes import Service, ask_flower, environment, script
+from flic.flower.rounds import Coordinator, finished_rounds
+from flic.flower.settings import FederationSettings, validated
+from flic.flower.supernode import COMPONENTS
+from flic.settings import Section
+
+FACTS, KEYS = "deployment.json", "keys.json"
+READY_S = 90.0
+POLL_S = 2.0
+PATIENCE = 10  # failed questions in a row after which the SuperLink counts as gone
+UNDER_WAY = ("pending", "starting", "running")
+
+OnRound = Callable[[Record, int, int], None]
+"""Told after every round: its record, all rounds of the run, and how many are done."""
+
+
+class Place(Section):
+    """Where a coordinator listens, and under which names it is reached."""
+
+    hosts: tuple[str, ...] = ("localhost",)
+    port: int = Field(default=9443, ge=1, le=65535)
+    insecure: bool = False
+
+    @property
+    def is_local(self) -> bool:
+        """Whether silos run on the same machine only."""
+        return all(map(is_loopback, self.hosts))
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """One coordinator's folder, and what can be done with it."""
+
+    folder: Path
+    place: Place
+
+    @classmethod
+    def create(cls, folder: Path, settings: FederationSettings, place: Place) -> Self:
+        """A new folder with everything that a coordinator needs to start."""
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise RunFolderError(
+                f"{folder} already holds something; expected a new or empty folder. Choose another."
+            )
+        if place.insecure and not place.is_local:
+            raise ConfigError(
+                f"--insecure with the hosts {', '.join(place.hosts)}: plain text is for this "
+                "machine alone; expected localhost. Leave out --insecure."
+            )
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        made = cls(folder.resolve(), place)
+        if not place.insecure:
+            certificates.create(made.certificates.folder, place.hosts)
+        made._write_app()
+        made._write_connection()
+        _write_json(made.folder / KEYS, {})
+        Coordinator.create(made.folder, settings)
+        _write_json(made.folder / FACTS, place.model_dump(mode="json"))
+        return made
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """The coordinator of a folder."""
+        path = folder / FACTS
+        try:
+            raw = json.loads(path.read_bytes())
+        except (OSError, ValueError) as error:
+            raise RunFolderError(
+                f"{folder} holds no coordinator ({error}); expected a folder that flic coordinator "
+                "init made."
+            ) from None
+        made = cls(folder.resolve(), validated(Place, raw, source=str(path)))
+        made._write_connection()  # the folder may have been moved
+        return made
+
+    @property
+    def certificates(self) -> Certificates:
+        """Files of the authority and the server."""
+        return Certificates(self.folder / "certificates")
+
+    @property
+    def service(self) -> Service:
+        """The SuperLink under its supervisor."""
+        return Service(
+            f"the coordinator in {self.folder}",
+            self.folder / "superlink.pid",
+            self.folder / "superlink.log",
+        )
+
+    # ---- processes -----------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the SuperLink in the background; it answers when this returns."""
+        self._refuse_expired()
+        before = self.service.log_size()
+        self.service.start(self._command(), self._environment)
+        until = time.monotonic() + READY_S
+        while not self._answers():
+            said = self.service.tail(start=before)
+            if "address already in use" in said or time.monotonic() > until:
+                self.service.stop()
+                reason = (
+                    f"port {self.place.port} is in use by another program; expected it to be free. "
+                    f"Stop that program, or change port in {self.folder / FACTS}."
+                    if "address already in use" in said
+                    else f"no answer within {READY_S:.0f} s. Look at {self.service.log}."
+                )
+                raise FederationError(f"{self.service.name} did not start: {reason}")
+            time.sleep(0.2)
+
+    def become(self) -> None:
+        """Go on as the SuperLink's supervisor, in the foreground."""
+        self._refuse_expired()
+        self.service.become(self._command(), self._environment)
+
+    def stop(self) -> bool:
+        """End the SuperLink and the run under way; False if it did not run."""
+        return self.service.stop()
+
+    def renew(self, hosts: tuple[str, ...]) -> Self:
+        """A new server certificate, for other names if any are given."""
+        if self.place.insecure:
+            raise ConfigError(f"{self.folder} has no certificates: it was made with --insecure.")
+        hosts = hosts or self.place.hosts
+        certificates.renew(self.certificates, hosts)
+        place = self.place.model_copy(update={"hosts": hosts})
+        _write_json(self.folder / FACTS, place.model_dump(mode="json"))
+        return type(self)(self.folder, place)
+
+    # ---- silos ---------------------------------------------------------------------------
+
+    def admit(self, name: str, key: str) -> int:
+        """Let the silo with this key file take part; the number of its node.
+
+        Without encryption Flower knows no keys: then `key` is the number of the silo's node.
+        """
+        coordinator = Coordinator.open(self.folder)
+        if self.place.insecure:
+            if not key.isdecimal():
+                raise ConfigError(
+                    f"got {key!r}; expected the number that flic silo start printed, since this "
+                    "coordinator was made with --insecure and knows no keys."
+                )
+            coordinator.admit(name, int(key))
+            return int(key)
+        line = read_public(Path(key))
+        keys = self._keys()
+        known = {name: keys[name] for name in coordinator.silos if name in keys}
+        if known.get(name) == line:
+            return coordinator.silos[name]
+        if name in known:
+            raise ConfigError(
+                f"silo {name!r} is admitted with another key; expected a new name, or that one "
+                f"again. First run: flic coordinator revoke {self.folder} {name}"
+            )
+        if line in known.values():
+            raise ConfigError(
+                f"{key} is the key of silo {_name_of(known, line)!r}; expected a key of its own."
+            )
+        self._ensure_running()
+        path = self.folder / "flower" / "admitted.pub"
+        write_atomically(path, f"{line}\n".encode())
+        self._forget_strays(set(coordinator.silos.values()))
+        node = int(self._ask("supernode", "register", str(path))["node-id"])
+        _write_json(self.folder / KEYS, {**keys, name: line})
+        coordinator.admit(name, node)
+        return node
+
+    def _forget_strays(self, admitted: set[int]) -> None:
+        """Take back the keys that an interrupted command left with Flower alone."""
+        for node in self._ask("supernode", "list")["nodes"]:
+            if int(node["node-id"]) not in admitted and node["status"] != "unregistered":
+                self._ask("supernode", "unregister", str(node["node-id"]))
+
+    def revoke(self, name: str) -> None:
+        """Let a silo take part no more; its key opens nothing any longer."""
+        coordinator = Coordinator.open(self.folder)
+        node = coordinator.silos.get(name)
+        if node is not None and not self.place.insecure:
+            self._ensure_running()
+            self._ask("supernode", "unregister", str(node))
+        coordinator.revoke(name)
+
+    # ---- runs ----------------------------------------------------------------------------
+
+    def train(self, on_round: OnRound = lambda record, total, done: None) -> None:
+        """Start the run or go on with it, and stay until all rounds are done.
+
+        Raises:
+            FederationError: the run ended before its last round.
+        """
+        coordinator = Coordinator.open(self.folder)
+        if coordinator.status()["done"]:
+            return
+        if not coordinator.silos:
+            raise FederationError(
+                f"{self.folder} has no silos; expected some. Run: flic coordinator admit "
+                f"{self.folder} NAME KEY.pub"
+            )
+        self._ensure_running()
+        self._follow(self._under_way() or self._begin(), coordinator.num_rounds, on_round)
+        if not coordinator.status()["done"]:
+            problem = coordinator.status()["problem"] or f"Look at {self.service.log}."
+            raise FederationError(f"the run ended before its last round: {problem}")
+
+    def _begin(self) -> str:
+        where = f"coordinator-dir={toml_text(str(self.folder))}"
+        return str(self._ask("run", str(self.folder / "app"), "-c", where)["run-id"])
+
+    def _under_way(self) -> str | None:
+        runs = self._ask("list")["runs"]
+        return next((str(r["run-id"]) for r in runs if r["status"] in UNDER_WAY), None)
+
+    def _follow(self, run: str, total: int, on_round: OnRound) -> None:
+        """Tell of every round until Flower says that the run is over."""
+        told, failures = len(finished_rounds(self.folder)), 0
+        while True:
+            records = finished_rounds(self.folder)
+            for record in records[told:]:
+                told += 1
+                on_round(record, total, told)
+            try:
+                status = self._status_of(run)
+                failures = 0
+            except FederationError:  # the SuperLink may be starting again
+                status, failures = "unknown", failures + 1
+                if failures > PATIENCE:
+                    raise
+            if status.startswith("finished"):
+                break
+            time.sleep(POLL_S)
+        for record in finished_rounds(self.folder)[told:]:
+            told += 1
+            on_round(record, total, told)
+        if status != "finished:completed":
+            problem = Coordinator.open(self.folder).status()["problem"]
+            raise FederationError(
+                f"the run is {status.removeprefix('finished:')} after round {told} of {total}"
+                f"{f': {problem}' if problem else ''}. All finished rounds are kept; go on with: "
+                f"flic coordinator train {self.folder}"
+            )
+
+    def _status_of(self, run: str) -> str:
+        return str(self._ask("list", "--run-id", run)["runs"][0]["status"])
+
+    def status(self) -> dict[str, Any]:
+        """Where everything stands, ready for JSON."""
+        coordinator = Coordinator.open(self.folder)
+        running = self._answers()
+        nodes = self._ask("supernode", "list")["nodes"] if running else []
+        online = {int(node["node-id"]) for node in nodes if node["status"] == "online"}
+        found = coordinator.status()
+        return {
+            **found,
+            "running": running,
+            "training": running and self._under_way() is not None,
+            "address": f"{self.place.hosts[0]}:{self.place.port}",
+            "certificate_ends": None
+            if self.place.insecure
+            else self.certificates.expires().isoformat(),
+            "silos": {
+                name: {**own, "online": own["node"] in online}
+                for name, own in found["silos"].items()
+            },
+        }
+
+    # ---- inside --------------------------------------------------------------------------
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return environment(self.folder / "flower")
+
+    def _ask(self, *arguments: str) -> dict[str, Any]:
+        return ask_flower(self.folder / "flower", *arguments)
+
+    def _ensure_running(self) -> None:
+        if not self.service.running:
+            self.start()
+        until = time.monotonic() + READY_S
+        while not self._answers():  # its supervisor may be bringing it back
+            if time.monotonic() > until:
+                raise FederationError(
+                    f"{self.service.name} does not answer; expected it to within {READY_S:.0f} s. "
+                    f"Look at {self.service.log}."
+                )
+            time.sleep(0.5)
+
+    def _answers(self) -> bool:
+        if not self.service.running:
+            return False
+        scheme = "http" if self.place.insecure else "https"
+        safe = None
+        if not self.place.insecure:
+            safe = ssl.create_default_context(cafile=self.certificates.authority)
+        try:
+            with urlopen(
+                f"{scheme}://127.0.0.1:{self.place.port}/health", timeout=5, context=safe
+            ) as answer:
+                return answer.status == 200
+        except (URLError, OSError):
+            return False
+
+    def _command(self) -> list[str]:
+        settings = Coordinator.open(self.folder).settings
+        largest = int(settings.max_message_mb * 2**20)
+        files = self.certificates
+        safety = (
+            ["--insecure"]
+            if self.place.insecure
+            else [
+                *("--ssl-ca-certfile", str(files.authority)),
+                *("--ssl-certfile", str(files.server)),
+                *("--ssl-keyfile", str(files.server_key)),
+                "--enable-supernode-auth",
+            ]
+        )
+        return [
+            *script("superlink"),
+            *(str(largest), str(self.folder / KEYS)),
+            # Of all addresses or of none but loopback: by any single other one, Flower's own
+            # processes would look like strangers to the gate.
+            *("--host", "127.0.0.1" if self.place.is_local else "0.0.0.0"),
+            *("--port", str(self.place.port)),
+            *("--database", str(self.folder / "superlink.db")),
+            "--disable-runtime-dependency-installation",
+            *safety,
+        ]
+
+    def _refuse_expired(self) -> None:
+        if not self.place.insecure and self.certificates.expires().timestamp() < time.time():
+            raise FederationError(
+                f"the certificate in {self.certificates.folder} ended on "
+                f"{self.certificates.expires():%Y-%m-%d}; expected a valid one. Run: flic "
+                f"coordinator renew {self.folder}"
+            )
+
+    def _keys(self) -> dict[str, str]:
+        return json.loads((self.folder / KEYS).read_bytes())
+
+    def _write_app(self) -> None:
+        """The bundle that Flower asks for: which app to run, and no code."""
+        parts = [f"{part} = {toml_text(place)}" for part, place in COMPONENTS.items()]
+        lines = [
+            *("[project]", 'name = "flic-federation"', 'version = "1.0.0"', 'license = "MIT"'),
+            *("dependencies = []", "", "[tool.flwr.app]", 'publisher = "flic"', ""),
+            *("[tool.flwr.app.components]", *parts, ""),
+            *("[tool.flwr.app.config]", 'coordinator-dir = ""', ""),
+        ]
+        (self.folder / "app").mkdir(mode=0o700)
+        write_atomically(self.folder / "app" / "pyproject.toml", "\n".join(lines).encode())
+
+    def _write_connection(self) -> None:
+        """How Flower's own commands reach this SuperLink."""
+        home = self.folder / "flower"
+        home.mkdir(mode=0o700, exist_ok=True)
+        safety = (
+            "insecure = true"
+            if self.place.insecure
+            else f"root-certificates = {toml_text(str(self.certificates.authority))}"
+        )
+        lines = [
+            *("[superlink]", 'default = "flic"', "", "[superlink.flic]"),
+            *(f'address = "127.0.0.1:{self.place.port}"', safety, ""),
+        ]
+        write_atomically(home / "config.toml", "\n".join(lines).encode())
+
+
+def _name_of(keys: dict[str, str], line: str) -> str:
+    return next(name for name, own in keys.items() if own == line)
+
+
+def _write_json(path: Path, value: object) -> None:
+    write_atomically(path, json.dumps(value, indent=1, ensure_ascii=False).encode())
