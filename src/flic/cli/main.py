@@ -8,6 +8,7 @@ import typer
 from flic.cli.bench import bench
 from flic.cli.check import check
 from flic.cli.compare import compare
+from flic.cli.coordinator import app as coordinator
 from flic.cli.fit import fit
 from flic.cli.init import init
 from flic.cli.join import join
@@ -16,6 +17,7 @@ from flic.cli.report import report
 from flic.cli.reproduce import reproduce
 from flic.cli.run import run
 from flic.cli.screen import complain
+from flic.cli.silo import app as silo
 from flic.errors import ConfigError, FlicError
 
 app = typer.Typer(
@@ -35,6 +37,8 @@ app.command()(compare)
 app.command()(report)
 app.command()(reproduce)
 app.command()(bench)
+app.add_typer(coordinator, name="coordinator")
+app.add_typer(silo, name="silo")
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,0 +1,252 @@
+"""`flic silo …`: what an organisation that takes part in a real federation types."""
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flic.cli.check import Format
+from flic.cli.coordinator import Foreground, need_flower, split_names
+from flic.cli.screen import notice, table
+from flic.errors import ConfigError
+
+if TYPE_CHECKING:
+    from flic.data.tables import Client
+    from flic.data.tables.declared import Raw
+    from flic.flower.membership import Membership
+    from flic.flower.settings import FederationSettings
+    from flic.flower.silo import Leaving, SiloFolder
+
+app = typer.Typer(help="Take part in a federation with your own table.", no_args_is_help=True)
+
+FILE = "silo.toml"
+
+SiloPath = Annotated[
+    Path,
+    typer.Argument(metavar="SILO.toml", help="The silo's settings, or the folder they are in."),
+]
+
+
+def _folder(path: Path) -> Path:
+    """The silo's folder, from itself or its settings."""
+    if path.suffix == ".toml" and path.name != FILE:
+        raise ConfigError(
+            f"{path}: expected a file named {FILE} in a folder of its own; such as "
+            f"{path.stem}/{FILE}."
+        )
+    return path.parent if path.name == FILE else path
+
+
+def _open(path: Path) -> "Membership":
+    need_flower("silo")
+    from flic.flower.membership import Membership
+    from flic.flower.silo import SiloFolder
+
+    return Membership(SiloFolder.open(_folder(path)))
+
+
+@app.command()
+def init(
+    path: SiloPath,
+    data: Annotated[Path, typer.Option(metavar="FILE", help="Your table.")],
+    label: Annotated[str, typer.Option(metavar="COLUMN", help="Its label column.")],
+    name: Annotated[str, typer.Option(help="Your name in the federation.")],
+    classes: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,…", help="Names of the federation's classes, in its order."),
+    ] = None,
+    meaning: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--class",
+            metavar="NAME=VALUES",
+            help="Labels that mean a class, such as ill=1,2; may be repeated.",
+        ),
+    ] = None,
+    missing: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN=VALUE", help='Means "not measured"; may be repeated.'),
+    ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="No feature; may be repeated.")
+    ] = None,
+    federation: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="federation.json", help="The federation's settings, if you have them."
+        ),
+    ] = None,
+) -> None:
+    """Check your table, make your key, and show what will leave this machine."""
+    need_flower("silo init")
+    from flic.data.tables import Client, load_client
+    from flic.flower.membership import Membership
+    from flic.flower.silo import SiloFolder
+    from flic.silos.joining import declared_missing
+
+    folder = _folder(path)
+    client = Client(
+        name=name,
+        data=str(data.resolve()),
+        label=label,
+        labels=_meanings(meaning or []),
+        drop=tuple(drop or ()),
+        missing=declared_missing(missing or []),
+    )
+    settings = _settings(client, federation, split_names(classes))
+    _, notices = load_client(client, folder, task=settings.question, labels=settings.classes)
+    for message in notices:
+        notice(message)
+    near = Path(os.path.relpath(client.data, folder.resolve())).as_posix()
+    silo = SiloFolder.create(folder, client.model_copy(update={"data": near}))
+    folder.chmod(0o700)
+    member = Membership(silo)
+    member.make_key()
+    _show_leaving(silo, silo.announce(settings), exact=federation is not None)
+    typer.echo(f"send {member.public_key} to the operator, who types:")
+    typer.echo(f"  flic coordinator admit DIR {name} {member.public_key.name}")
+
+
+def _meanings(assignments: list[str]) -> "dict[str, tuple[Raw, ...]] | None":
+    found: dict[str, tuple[Raw, ...]] = {}
+    for text in assignments:
+        name, separator, values = text.partition("=")
+        if not separator or not name or not values:
+            raise ConfigError(f"--class {text!r}: expected NAME=VALUES, such as ill=1,2.")
+        found[name] = tuple(value.strip() for value in values.split(","))
+    return found or None
+
+
+def _settings(
+    client: "Client", federation: Path | None, classes: list[str] | None
+) -> "FederationSettings":
+    """The federation's settings, or the usual ones for classes that are named or found."""
+    from flic.flower.settings import federation_settings
+
+    if federation is not None:
+        try:
+            raw: dict[str, Any] = json.loads(federation.read_bytes())["settings"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"--federation {federation}: cannot be read ({error}); expected the "
+                "federation.json of the operator."
+            ) from None
+        return federation_settings(raw, source=str(federation))
+    names = classes or list(client.labels or ()) or _found_classes(client)
+    return federation_settings({"classes": names}, source="--classes")
+
+
+def _found_classes(client: "Client") -> list[str]:
+    from flic.data.tables import read_table
+    from flic.data.tables.labels import label_texts, sort_values
+
+    texts = label_texts(read_table(Path(client.data)), client.label or "", client)
+    return sort_values({text for text in texts if text is not None})
+
+
+def _show_leaving(silo: "SiloFolder", leaving: "list[Leaving]", *, exact: bool) -> None:
+    rows = [[e.what, str(list(e.shape)), str(e.num_bytes), f"every {e.when}"] for e in leaving]
+    table(
+        f"What leaves this machine, and nothing else ({silo.name})",
+        ["what", "shape", "bytes", "when"],
+        rows,
+    )
+    for when in ("round", "evaluation"):
+        total = sum(entry.num_bytes for entry in leaving if entry.when == when)
+        typer.echo(f"bytes in every {when}: {total}")
+    typer.echo(
+        "never: rows, labels, names and kinds of columns, the embedding φ and the head β, their "
+        "gradients, the private key"
+    )
+    if not exact:
+        notice(
+            "this is for a federation with the usual settings; --federation federation.json shows "
+            "it for yours."
+        )
+
+
+@app.command()
+def start(
+    path: SiloPath,
+    server: Annotated[str, typer.Option(metavar="HOST:PORT", help="The coordinator.")],
+    ca: Annotated[
+        Path | None, typer.Option(metavar="ca.crt", help="The federation's authority.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Plain text, on this machine only.")
+    ] = False,
+    foreground: Foreground = False,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to be let in.")] = 90,
+) -> None:
+    """Take part, supervised; it goes on after this command has ended."""
+    member = _open(path)
+    from flic.flower.membership import Server
+
+    where = Server.of(server, ca, insecure=insecure)
+    if foreground:
+        member.become(where)
+    node = member.start(where, seconds=wait)
+    typer.echo(f"{member.silo.name} takes part as node {node}; log: {member.service.log}")
+
+
+@app.command()
+def status(path: SiloPath, format: Format = "text") -> None:
+    """Show whether the silo runs, what it did last, and why something was refused."""
+    found = _open(path).status()
+    if format == "json":
+        typer.echo(json.dumps(found, ensure_ascii=False))
+        return
+    typer.echo(f"{found['name']} {'runs' if found['running'] else 'does not run'}")
+    for run, round in found["rounds"].items():
+        typer.echo(f"run {run}: has its parameters of round {round}")
+    if visit := found["last_visit"]:
+        typer.echo(f"last visit: {visit['time']}, {visit['event']} in round {visit['round']}")
+    if refusal := found["last_refusal"]:
+        notice(f"{refusal['time']}: {refusal['message']}")
+
+
+@app.command()
+def predict(
+    path: SiloPath,
+    data: Annotated[Path, typer.Argument(metavar="FILE", help="CSV, TSV, Parquet or Feather.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.csv", help="Predictions.")],
+) -> None:
+    """Predict new rows with the silo's newest model, on this machine."""
+    model = _open(path).silo.model()
+    from flic.silos.predicting import predict_file
+
+    if out.exists() and data.exists() and out.samefile(data):
+        raise ConfigError(f"--out is {out}, the file that is read; expected another file.")
+    typer.echo(f"{predict_file(model, data, out, tell=notice)} predictions: {out}")
+
+
+@app.command()
+def evaluate(
+    path: SiloPath,
+    data: Annotated[Path, typer.Argument(metavar="FILE", help="Rows with known labels.")],
+    format: Format = "text",
+) -> None:
+    """Measure the silo's newest model on rows whose labels are known."""
+    silo = _open(path).silo
+    from flic.silos.predicting import evaluate_file
+
+    rows, found = evaluate_file(silo.model(), data, tell=notice)
+    if format == "json":
+        known = {name: None if value != value else value for name, value in found.items()}
+        typer.echo(json.dumps({"silo": silo.name, "rows": rows, **known}))
+        return
+    shown = [[name.replace("_", " "), f"{value:.4f}"] for name, value in found.items()]
+    table(f"{silo.name}, {rows} rows", ["metric", "value"], shown)
+
+
+@app.command()
+def leave(path: SiloPath) -> None:
+    """Stop taking part; the folder and the model stay yours."""
+    member = _open(path)
+    ran = member.leave()
+    name = member.silo.name
+    typer.echo(f"{name} {'takes part no more' if ran else 'did not run'}; {member.folder} stays.")
+    typer.echo(f"to close the door, the operator types: flic coordinator revoke DIR {name}")
+    typer.echo("to come back before that: flic silo start")
