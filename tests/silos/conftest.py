@@ -8,7 +8,6 @@ from wards import fitted_wards
 from flic.silos import folder as folders
 from flic.silos.fitted import FittedFederation
 
-
 LONG_CHECKS = (
     "[SiloClassifier()-check_classifiers_train",
     "[SiloClassifier()-check_classifiers_classes",
