@@ -101,10 +101,10 @@ class SiloFolder:
                 f"{folder / FILE} is there already; expected none, since it would be overwritten. "
                 "Edit it, move it away, or choose another folder."
             )
-        stated = client.model_dump(mode="json", exclude_defaults=True)
-        file = validated(SiloFile, {**stated, "test_share": test_share}, source=FILE)
+        stated = {**_stated(client), "test_share": test_share}
+        file = validated(SiloFile, stated, source=FILE)
         folder.mkdir(parents=True, exist_ok=True)
-        text = _toml(file.model_dump(mode="json", exclude_none=True, exclude_unset=True))
+        text = "".join(f"{key} = {_toml(value)}\n" for key, value in stated.items())
         write_atomically(folder / FILE, text.encode())
         return cls(folder, file)
 
@@ -125,10 +125,8 @@ class SiloFolder:
         Raises:
             DataError: listing every problem of the rows.
         """
-        own = self.file.model_dump(exclude={"test_share", "min_rows_per_class"}, exclude_unset=True)
-        return load_client(
-            Client(**own), self.folder, task=settings.question, labels=settings.classes
-        )
+        client = Client(**_stated(self.file))
+        return load_client(client, self.folder, task=settings.question, labels=settings.classes)
 
     def announce(self, settings: FederationSettings) -> list[Leaving]:
         """Exactly what will leave in every round and in every evaluation, found by a short visit.
@@ -435,14 +433,14 @@ def _number(what: str, when: Literal["round", "evaluation"]) -> Leaving:
     return Leaving(what, (), NUMBER_BYTES, when)
 
 
-def _toml(values: Mapping[str, Any]) -> str:
-    """Settings as TOML, whose texts, numbers and lists are those of JSON."""
-    plain = {key: value for key, value in values.items() if not isinstance(value, dict)}
-    lines = [f"{toml_key(key)} = {json.dumps(v, ensure_ascii=False)}" for key, v in plain.items()]
-    for key, table in values.items():
-        if isinstance(table, dict):
-            lines += ["", f"[{toml_key(key)}]"]
-            lines += [
-                f"{toml_key(k)} = {json.dumps(v, ensure_ascii=False)}" for k, v in table.items()
-            ]
-    return "\n".join(lines) + "\n"
+def _stated(client: Client) -> dict[str, Any]:
+    """What was said of a client and its file, and nothing that was not."""
+    said = [key for key in Client.model_fields if key in client.model_fields_set]
+    return {key: value for key in said if (value := getattr(client, key)) is not None}
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML, whose texts, numbers and lists are those of JSON."""
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{toml_key(k)} = {_toml(v)}' for k, v in value.items())} }}"
+    return json.dumps(value, ensure_ascii=False)
