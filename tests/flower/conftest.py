@@ -1,131 +1,15 @@
-"""A federation in this process: silos in folders, and messages that pass through protobuf."""
+"""Silos with files of their own, and federations of them in this process."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
-from flwr.app import Context, Message, RecordDict
-from flwr.common.serde import message_from_proto, message_to_proto
-from flwr.proto.message_pb2 import Message as ProtoMessage
-from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
+from hospitals import Here, make_here, make_silo
 from torch import Tensor
 
-from flic.data.tables import Client
-from flic.flower.client import app
-from flic.flower.rounds import Coordinator
-from flic.flower.server import conduct
-from flic.flower.settings import FederationSettings
+from flic.federation.checkpoint import DiskJournal
 from flic.flower.silo import SiloFolder
-from flic.settings import merge
-
-TINY: dict[str, Any] = {
-    "training": {"local": "3 steps", "shared": "2 steps", "batch_size": 16},
-    "embedding": {"latent_dim": 8, "hidden": [11]},
-    "pretraining": {"epochs": 1, "batch_size": 16},
-    "alignment": {"anchor_samples": 4},
-}
-
-COLUMNS = {
-    "north": ["age", "dose", "smoker"],
-    "south": ["years", "kilos", "pulse", "ward"],
-    "east": ["pressure", "age"],
-}
-ROWS = {"north": 44, "south": 61, "east": 37}
-NODES = {"north": 101, "south": 102, "east": 103}
-
-Change = Callable[[str, int, RecordDict], RecordDict | None]
-"""(silo, round, answer) → what the silo sends instead; None sends nothing."""
-
-
-def rows_of(name: str, rows: int | None = None, *, ill: int | None = None) -> pd.DataFrame:
-    """Rows of a silo; columns, and what they say about being ill, are its own."""
-    rng = np.random.default_rng(sum(map(ord, name)))
-    rows = rows or ROWS[name]
-    label = np.arange(rows) % 2 if ill is None else (np.arange(rows) < ill).astype(int)
-    made: dict[str, Any] = {}
-    for column in COLUMNS[name]:
-        if column in ("smoker", "ward"):
-            made[column] = rng.choice(["yes", "no", "past"], rows)
-        else:
-            made[column] = (rng.normal(40, 9, rows) + 7 * label).round(3)
-    made["num"] = np.where(label, "ill", "well")
-    made["stay"] = (5 + 3 * label + rng.random(rows)).round(3)
-    return pd.DataFrame(made)
-
-
-class HereGrid(Grid):
-    """Silos of this process; every message is turned into bytes and back."""
-
-    def __init__(self, folders: dict[str, Path]) -> None:
-        self.folders = folders
-        self.away: set[str] = set()
-        self.change: Change = lambda name, round, content: content
-        self.sent: list[tuple[str, bytes]] = []
-
-    def get_node_ids(self) -> list[int]:
-        return [
-            node for name, node in NODES.items() if name in self.folders and name not in self.away
-        ]
-
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterator[Message]:
-        names = {node: name for name, node in NODES.items()}
-        for message in messages:
-            name = names[message.metadata.dst_node_id]
-            answer = self.ask(name, message)
-            if answer.has_content():
-                round = int(message.metadata.group_id)
-                content = self.change(name, round, answer.content)
-                if content is None:
-                    continue
-                answer.content = content
-            wire = message_to_proto(answer).SerializeToString()
-            self.sent.append((name, wire))
-            yield message_from_proto(ProtoMessage.FromString(wire))
-
-    def ask(self, name: str, message: Message) -> Message:
-        wire = message_to_proto(message).SerializeToString()
-        context = Context(1, NODES[name], {"silo": str(self.folders[name])}, RecordDict(), {})
-        return app(message_from_proto(ProtoMessage.FromString(wire)), context)
-
-    def set_run(self, run: Any) -> None:
-        raise NotImplementedError
-
-    run: Any = None
-    create_message: Any = None
-    push_messages: Any = None
-    pull_messages: Any = None
-
-
-@dataclass
-class Here:
-    """A coordinator and its silos, all in this process."""
-
-    folder: Path
-    grid: HereGrid
-
-    @property
-    def coordinator(self) -> Coordinator:
-        """The coordinator as its folder says: opened anew every time."""
-        return Coordinator.open(self.folder)
-
-    def go(self, rounds: int | None = None) -> Coordinator:
-        """Do so many more rounds, or all; then the coordinator is gone."""
-        steps = conduct(self.coordinator, self.grid)
-        for number, _ in enumerate(steps, start=1):
-            if number == rounds:
-                steps.close()
-        return self.coordinator
-
-    def silo(self, name: str) -> SiloFolder:
-        return SiloFolder.open(self.grid.folders[name])
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -135,39 +19,6 @@ def _in_a_run():
         for name in ("_task_id", "_run_id", "_node_id"):
             patch.setattr(TaskIdentity, name, 1)
         yield
-
-
-def settings_of(**changes: Any) -> FederationSettings:
-    """Settings of a small federation of three rounds."""
-    network = merge(TINY, changes.pop("network", {}))
-    known = {"rounds": 3, "deadline_s": 0.1, "evaluate_every": 0} | changes
-    if known.get("task", "classification") == "classification":
-        known["classes"] = ("well", "ill")
-    return FederationSettings(network=network, **known)
-
-
-def make_silo(
-    folder: Path, frame: pd.DataFrame | None = None, *, label: str = "num", **keys: Any
-) -> SiloFolder:
-    """A silo with a file of its own, named as its folder."""
-    folder.mkdir()
-    frame = rows_of(folder.name) if frame is None else frame
-    frame.drop(columns="stay" if label == "num" else "num").to_csv(folder / "rows.csv", index=False)
-    return SiloFolder.create(folder, Client(name=folder.name, data="rows.csv", label=label, **keys))
-
-
-def make_here(
-    root: Path, *, frames: dict[str, pd.DataFrame] | None = None, label="num", **changes: Any
-) -> Here:
-    """A federation that has not begun; silos that are there already take part once more."""
-    names = changes.pop("names", NODES)
-    folder = root / f"coordinator-{len(list(root.glob('coordinator-*')))}"
-    coordinator = Coordinator.create(folder, settings_of(**changes))
-    for name in names:
-        if not (root / name).exists():
-            make_silo(root / name, (frames or {}).get(name), label=label)
-        coordinator.admit(name, NODES[name])
-    return Here(folder, HereGrid({name: root / name for name in names}))
 
 
 @pytest.fixture
@@ -189,3 +40,9 @@ def without_east(tmp_path_factory) -> dict[str, Tensor]:
     place.go(1)
     place.grid.away = {"east"}
     return place.go(1).server.shared
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory) -> DiskJournal:
+    """A whole run in which nothing went wrong, measured after every round."""
+    return make_here(tmp_path_factory.mktemp("undisturbed"), evaluate_every=1).go().journal

@@ -1,0 +1,238 @@
+"""The coordinator's folder and the rules of a round, without a network."""
+
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+from hospitals import settings_of
+
+from flic.algorithms import Entry, Update
+from flic.errors import ConfigError, RunFolderError
+from flic.flower.log import LOG, events
+from flic.flower.rounds import Answers, Coordinator
+from flic.flower.settings import federation_settings
+
+NAMES = ["east", "north", "south"]
+
+
+@pytest.fixture
+def coordinator(tmp_path) -> Coordinator:
+    made = Coordinator.create(tmp_path / "federation", settings_of())
+    for node, name in enumerate(NAMES, start=1):
+        made.admit(name, node)
+    return made
+
+
+def update(coordinator, name, by=0.1, weight=1.0) -> Update:
+    shared = coordinator.server.shared
+    return Update(name, {n: Entry(v + by, weight) for n, v in shared.items()})
+
+
+def done(coordinator, *names, **changes):
+    updates = [update(coordinator, name, by) for by, name in enumerate(names or NAMES, start=1)]
+    answers = replace(Answers(updates, {n: {"data": 1.0} for n in names or NAMES}), **changes)
+    return coordinator.finish(coordinator.round, answers, started=time.perf_counter())
+
+
+def log_of(coordinator, event):
+    return [line for line in events(coordinator.folder) if line["event"] == event]
+
+
+# ---- settings ------------------------------------------------------------------------------
+
+CLASSES = {"classes": ["well", "ill"]}
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        ({}, "classes are []; expected two or more"),
+        ({"classes": ["a", "a"]}, "expected two or more"),
+        ({"task": "regression"}, "range is missing"),
+        ({"task": "regression", "range": [1, 1]}, "range is missing or empty"),
+        ({"task": "regression", "range": [0, 1], **CLASSES}, "classes are set"),
+        ({**CLASSES, "range": [0, 1]}, "range is set"),
+        ({**CLASSES, "method": "fedavg"}, "'flic-class', 'flic-hl' or 'hetfedrep'"),
+        ({**CLASSES, "quorum": 0}, "quorum: got 0"),
+        ({**CLASSES, "rouds": 3}, "rouds: unknown key; expected one of task"),
+        ({**CLASSES, "network": {"training": {"rounds": 3}}}, "training.rounds is set here"),
+        ({**CLASSES, "network": {"training": {"x": 3}}}, "network.training.x: unknown key"),
+        ({**CLASSES, "network": {"training": {"normalise": "literal"}}}, "expected 'active'"),
+        ({**CLASSES, "network": {"alignment": {"realign_epochs": 1}}}, "realign_epochs is set"),
+        ({**CLASSES, "network": {"anchors": {"meta_classes": 2}}}, "meta_classes is a number"),
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be_meant_are_refused(raw, reason):
+    with pytest.raises(ConfigError) as refused:
+        federation_settings(raw, source="federation.json")
+    assert reason in str(refused.value)
+
+
+def test_the_rules_reach_the_networks():
+    training = settings_of(rounds=9, participation=0.5, weights="rows").method_settings.training
+    assert (training.rounds, training.participation, training.client_weight) == (9, 0.5, "rows")
+
+
+def test_settings_that_cannot_start_leave_no_folder_behind(tmp_path):
+    settings = settings_of(network={"anchors": {"meta_classes": [0, 0, 1]}})
+    with pytest.raises(ConfigError, match="lists 3 meta-classes"):
+        Coordinator.create(tmp_path / "federation", settings)
+    assert not (tmp_path / "federation" / "federation.json").exists()
+
+
+# ---- the folder ----------------------------------------------------------------------------
+
+
+def test_a_folder_opens_as_it_was_made(coordinator):
+    opened = Coordinator.open(coordinator.folder)
+    assert (opened.run, opened.settings) == (coordinator.run, coordinator.settings)
+    assert opened.silos == {"east": 1, "north": 2, "south": 3}
+    assert opened.round == 1
+    with pytest.raises(RunFolderError, match="holds a federation already"):
+        Coordinator.create(coordinator.folder, settings_of())
+
+
+def test_a_folder_without_a_federation_is_refused(tmp_path):
+    with pytest.raises(RunFolderError, match="holds no federation"):
+        Coordinator.open(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b"{}", b'{"run": 1, "settings": {}}'])
+def test_a_damaged_federation_is_refused(coordinator, content):
+    (coordinator.folder / "federation.json").write_bytes(content)
+    with pytest.raises(RunFolderError, match=r"federation\.json cannot be read"):
+        Coordinator.open(coordinator.folder)
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"east": 3}', b'{"east": {"node": "x"}}'])
+def test_a_damaged_list_of_silos_is_refused(coordinator, content):
+    (coordinator.folder / "silos.json").write_bytes(content)
+    with pytest.raises(RunFolderError, match=r"silos\.json cannot be read"):
+        _ = coordinator.silos
+
+
+def test_two_silos_do_not_have_one_key(coordinator):
+    with pytest.raises(ConfigError, match="'west' has the key of silo 'east'"):
+        coordinator.admit("west", 1)
+    coordinator.admit("east", 9)
+    assert coordinator.silos["east"] == 9
+
+
+# ---- a round -------------------------------------------------------------------------------
+
+
+def test_a_finished_round_is_the_algorithm_s_and_is_kept(coordinator):
+    server = coordinator.server
+    updates = [update(coordinator, name, by) for by, name in enumerate(NAMES, start=1)]
+    expected = coordinator.algorithm.aggregate(server, updates).shared
+    record = done(coordinator, absent={"west": "not connected"})
+    opened = Coordinator.open(coordinator.folder)
+    assert opened.round == 2
+    for name, value in opened.server.shared.items():
+        assert torch.equal(value, expected[name])
+    assert opened.journal.records == [record]
+    [line] = log_of(coordinator, "round")
+    assert (line["active"], line["absent"]) == (NAMES, {"west": "not connected"})
+    assert line["bytes"] == dict.fromkeys(NAMES, 2 * (4 * 8 + 8) + 8)
+    status = opened.status()
+    assert (status["rounds_done"], status["rounds"], status["done"]) == (1, 4, False)
+    assert status["silos"]["east"]["last_round"] == 1
+
+
+def test_the_order_of_answers_does_not_matter(coordinator, tmp_path):
+    done(coordinator)
+    other = Coordinator.create(tmp_path / "other", settings_of())
+    answers = [update(other, name, by) for by, name in enumerate(NAMES, start=1)]
+    other.finish(1, Answers(answers[::-1]), started=time.perf_counter())
+    for name, value in other.server.shared.items():
+        assert torch.equal(value, coordinator.server.shared[name])
+
+
+def test_a_damaged_checkpoint_costs_one_round(coordinator):
+    done(coordinator)
+    before = coordinator.server.shared
+    done(coordinator)
+    path = coordinator.folder / "checkpoints" / "00001.server.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    opened = Coordinator.open(coordinator.folder)
+    assert opened.round == 2
+    assert all(torch.equal(value, before[name]) for name, value in opened.server.shared.items())
+
+
+def test_a_line_torn_in_two_is_passed_over(coordinator):
+    done(coordinator)
+    with (coordinator.folder / LOG).open("ab") as file:
+        file.write(b'{"event": "rou')
+    assert coordinator.status()["rounds_done"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "round", "changes", "reason"),
+    [
+        ("east", 1, {}, None),
+        ("west", 1, {}, "is not admitted"),
+        ("east", 0, {}, "is of round 0; expected one of round 1"),
+        ("east", 2, {}, "is of round 2; expected one of round 1"),
+        ("east", 1, {"weight": 2.0}, "expected equal weights"),
+        ("east", 1, {"weight": 0.0}, "expected equal weights"),
+        ("east", 1, {"by": float("inf")}, "NaN or infinite"),
+        ("east", 1, {"by": torch.zeros(1, 8)}, "expected float32[8]"),
+        ("east", 1, {"by": torch.zeros(8, dtype=torch.float64)}, "is float64[8]"),
+    ],
+)
+def test_what_an_update_must_be(coordinator, name, round, changes, reason):
+    why = coordinator.check(name, round, update(coordinator, name, **changes))
+    assert why is None if reason is None else reason in why
+
+
+@pytest.mark.parametrize(
+    ("sizes", "out"),
+    [
+        ({"east": 1.0, "north": 1.1, "south": 0.9}, []),
+        ({"east": 1e9, "north": 1.1, "south": 0.9}, ["east"]),
+        ({"east": 1e9, "north": 1.0}, ["east"]),
+        ({"east": 1e9}, ["east"]),
+        ({"east": 0.0, "north": 1.0}, []),
+        ({"east": 1e9, "north": 1e9, "south": 1.0}, ["east", "north"]),
+        ({}, []),
+    ],
+    ids=str,
+)
+def test_an_update_out_of_proportion_is_found(coordinator, sizes, out):
+    shared = coordinator.server.shared
+    updates = [
+        Update(name, {n: Entry(v * size, 1.0) for n, v in shared.items()})
+        for name, size in sizes.items()
+    ]
+    assert sorted(coordinator.outliers(updates)) == out
+
+
+def test_offences_outlive_the_coordinator(coordinator):
+    for _ in range(2):
+        done(coordinator, "north", "south", refused={"east": "it holds NaN."})
+    opened = Coordinator.open(coordinator.folder)
+    assert not opened.is_suspended("east")
+    assert opened.last_refusal("east") == "it holds NaN."
+    done(opened, "east", "north", "south")
+    assert opened.last_refusal("east") is None
+    opened.admit("west", 4)
+    opened.finish(4, Answers(refused={"east": "again."}), started=time.perf_counter())
+    assert opened.is_suspended("east")
+    assert sorted(opened.welcome()) == ["north", "south", "west"]
+    assert "suspended" in opened.check("east", opened.round, Update("east", {}))
+
+
+def test_rounds_module_does_without_flower():
+    """Coordinator, silo and the package itself can be used where Flower is not installed."""
+    code = "import sys; sys.modules['flwr'] = None; import flic.flower.rounds, flic.flower.silo"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_log_says_who_is_waited_for(coordinator):
+    coordinator.wait_for(["south", "east"])
+    assert log_of(coordinator, "waiting")[0]["silos"] == ["east", "south"]

@@ -1,0 +1,211 @@
+"""A silo's folder: what it keeps, how it goes on, and what it refuses."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hospitals import rows_of, settings_of
+from safetensors.torch import load_file
+
+from flic.algorithms import Population, ServerState, build_algorithm
+from flic.data.tables import Client
+from flic.errors import ConfigError, DamagedModel, DataError, FederationError, FlicError
+from flic.flower.silo import SiloFolder
+
+RUN = "0123456789abcdef"
+
+
+def initial(settings, round=1) -> ServerState:
+    population = Population(0, settings.question, 0, 0, {})
+    algorithm = build_algorithm(
+        settings.method, settings.method_settings, population, seed=settings.seed
+    )
+    return replace(algorithm.init_server(), round=round)
+
+
+def moved(server, round) -> ServerState:
+    """Another shared part, as of a later round."""
+    return ServerState(round, {n: v + 0.1 for n, v in server.shared.items()})
+
+
+def values(trained):
+    return {name: entry.value for name, entry in trained.update.entries.items()}
+
+
+def same(ours, theirs):
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[n], theirs[n]) for n in ours)
+
+
+def rounds(silo):
+    return sorted(path.stem for path in silo.folder.glob("runs/*/0*.safetensors"))
+
+
+@pytest.fixture
+def settings():
+    return settings_of()
+
+
+def test_a_silo_file_says_what_was_given(tmp_path):
+    client = Client(
+        name='Höpital "St. Anne"',
+        data="rows.csv",
+        label="num",
+        labels={"well": (0,), "ill": (1, 2)},
+        drop=("id", "a b"),
+        missing={"chol level": (0, -1.5)},
+    )
+    SiloFolder.create(tmp_path, client, test_share=0.2)
+    file = SiloFolder.open(tmp_path).file
+    assert file.test_share == 0.2
+    for key in ("name", "data", "label", "labels", "drop", "missing"):
+        assert getattr(file, key) == getattr(client, key)
+    with pytest.raises(ConfigError, match="there already"):
+        SiloFolder.create(tmp_path, client)
+
+
+def test_a_bad_key_of_a_silo_file_is_named(silo):
+    path = silo("east").folder / "silo.toml"
+    path.write_text(path.read_text() + 'lable = "x"\n')
+    with pytest.raises(ConfigError, match="lable: unknown key"):
+        SiloFolder.open(path.parent)
+
+
+def test_a_request_that_is_repeated_gets_the_same_answer(silo, settings):
+    east, server = silo("east"), initial(settings)
+    first = east.train(server, settings, run=RUN)
+    assert same(values(east.train(server, settings, run=RUN)), values(first))
+    second = east.train(moved(server, 2), settings, run=RUN)
+    again = SiloFolder.open(east.folder).train(moved(server, 2), settings, run=RUN)
+    assert same(values(again), values(second))
+    assert again.losses == second.losses
+    assert rounds(east) == ["00001", "00002"]
+
+
+def test_a_silo_that_is_ahead_goes_on_from_what_it_has(silo, settings):
+    east, server = silo("east"), initial(settings)
+    for round in (1, 2, 3):
+        east.train(moved(server, round), settings, run=RUN)
+    east.train(moved(server, 1), settings, run=RUN)  # a coordinator from an old copy
+    assert rounds(east) == ["00001", "00002"]
+    east.train(moved(server, 2), settings, run=RUN)
+    assert rounds(east) == ["00001", "00002"]
+
+
+def test_a_silo_that_is_behind_goes_on_from_its_newest_state(silo, settings):
+    east, other, server = silo("east"), silo("north"), initial(settings)
+    for one in (east, other):
+        one.train(server, settings, run=RUN)
+    before = east.model().model.private
+    trained = east.train(moved(server, 5), settings, run=RUN)
+    assert rounds(east) == ["00001", "00005"]
+    assert not same(east.model().model.private, before)
+    assert np.isfinite([*trained.losses.values()]).all()
+
+
+@pytest.mark.parametrize("epochs", [0, 2])
+def test_a_first_visit_prepares_with_the_anchors_of_the_day(silo, epochs):
+    settings = settings_of(network={"pretraining": {"epochs": epochs}})
+    east = silo("east")
+    trained = [
+        east.train(server, settings, run=run)
+        for run, server in [
+            ("a" * 16, initial(settings, 6)),
+            ("b" * 16, ServerState(6, {n: v * 2 for n, v in initial(settings).shared.items()})),
+        ]
+    ]
+    prepared = {path.parent.name: path for path in east.folder.glob("runs/*/00005.safetensors")}
+    assert {*prepared} == {"a" * 16, "b" * 16}
+    assert not same(values(trained[0]), values(trained[1]))
+    first, second = (
+        {n: v for n, v in load_file(p).items() if n.startswith("private.embedding")}
+        for p in prepared.values()
+    )
+    assert same(first, second) == (epochs == 0)
+
+
+def test_runs_do_not_know_each_other(silo, settings):
+    east, server = silo("east"), initial(settings)
+    first = east.train(server, settings, run="a" * 16)
+    east.train(moved(server, 2), settings, run="a" * 16)
+    assert same(values(east.train(server, settings, run="b" * 16)), values(first))
+    assert east.status() == {"name": "east", "rounds": {"a" * 16: 2, "b" * 16: 1}}
+
+
+@pytest.mark.parametrize("changes", [{"seed": 1}, {"method": "flic-hl"}, {"weights": "rows"}])
+def test_a_run_keeps_what_was_agreed(silo, settings, changes):
+    east, server = silo("east"), initial(settings)
+    east.train(server, settings, run=RUN)
+    east.train(server, settings_of(quorum=3, rounds=9), run=RUN)  # rules may change
+    with pytest.raises(FederationError, match="another question, network or seed"):
+        east.train(server, settings_of(**changes), run=RUN)
+
+
+def test_rows_that_come_later_change_no_run_under_way(silo, settings):
+    east, server = silo("east"), initial(settings)
+    first = east.train(server, settings, run=RUN)
+    rows_of("east", 90).drop(columns="stay").to_csv(east.folder / "rows.csv", index=False)
+    assert same(values(east.train(server, settings, run=RUN)), values(first))
+    assert not same(values(east.train(server, settings, run="b" * 16)), values(first))
+
+
+@pytest.mark.parametrize(("theirs", "own", "left"), [(5, 5, 2), (50, 5, 0), (1, 50, 0), (14, 1, 2)])
+def test_the_larger_of_both_minima_of_rows_counts(silo, theirs, own, left):
+    settings = settings_of(min_rows_per_class=theirs)
+    east = silo("east")  # 14 training rows of either class
+    path = east.folder / "silo.toml"
+    path.write_text(path.read_text() + f"min_rows_per_class = {own}\n")
+    east = SiloFolder.open(east.folder)
+    trained = east.train(initial(settings), settings, run=RUN)
+    assert len(trained.update.entries) == left
+    assert trained.losses.keys() == {"data", "alignment", "calibration"}
+    assert len([e for e in east.announce(settings) if e.shape]) == left
+
+
+@pytest.mark.parametrize(("meta", "sent"), [([0, 0], {0}), ([0, 1], {0})])
+def test_rows_of_a_meta_class_count_together(silo, meta, sent):
+    settings = settings_of(network={"anchors": {"meta_classes": meta}})
+    east = silo("east", rows_of("east", ill=5))
+    trained = east.train(initial(settings), settings, run=RUN)
+    assert {*trained.update.entries} == {f"anchor.{c}.mean" for c in sent}
+
+
+def test_a_model_predicts_raw_rows_after_a_round(silo, settings):
+    east, server = silo("east"), initial(settings)
+    with pytest.raises(FlicError, match="has no model yet"):
+        east.model()
+    with pytest.raises(FederationError, match="has not trained yet"):
+        east.evaluate(server, settings, run=RUN)
+    east.train(server, settings, run=RUN)
+    predicted = SiloFolder.open(east.folder).model().predict(rows_of("east"))
+    assert {*predicted.values} <= {"well", "ill"}
+    assert predicted.probabilities.shape == (37, 2)
+    figures = east.evaluate(server, settings, run=RUN)
+    assert figures.keys() == {"test_right", "test_rows"}
+    assert figures["test_rows"] == 9
+
+
+@pytest.mark.parametrize("file", ["00001.safetensors", "run.json", "rows.safetensors"])
+def test_a_damaged_file_is_named(silo, settings, file):
+    east, server = silo("east"), initial(settings)
+    east.train(server, settings, run=RUN)
+    path = east.folder / "runs" / RUN / file
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(DamagedModel, match=file):
+        east.train(moved(server, 2), settings, run=RUN)
+    path.unlink()
+    east.train(moved(server, 2), settings, run=RUN)
+
+
+def test_bad_rows_are_said_before_anything_is_kept(silo, settings):
+    east = silo("east", rows_of("east", 6))
+    for use in (east.announce, lambda s: east.train(initial(s), s, run=RUN)):
+        with pytest.raises(DataError, match="6 rows with a label"):
+            use(settings)
+    assert not rounds(east)
+
+
+def test_encoded_rows_are_for_their_owner_only(silo, settings):
+    east = silo("east")
+    east.train(initial(settings), settings, run=RUN)
+    assert (east.folder / "runs" / RUN).stat().st_mode & 0o077 == 0
