@@ -38,6 +38,7 @@ from flic.data.client_data import ClientData, Split
 from flic.data.stacked import StackedData
 from flic.embedding.network import Embedding
 from flic.seeding import generator
+from flic.shapes import Named
 
 EVER = float("inf")
 OWN = [Shrinkage(0.0, 0.0, g) for g in (0.05, 0.1, 0.3, 0.5, 0.7, 0.9)]
@@ -311,13 +312,6 @@ class Known:
             for private in (False, True)
         ]
 
-    def _rows_of(self, expert: _Expert, name: str, x: Tensor) -> Tensor:
-        if name == "mapped" and self.has_links:
-            everyone = self._shared("mapped")
-            return (self.mapped(x) - everyone.mean) / everyone.deviation
-        rows = self.scaled(x)
-        return rows if expert.rows.shape[1] == rows.shape[1] else rows[:, self.is_linked]
-
     # ---- cross-validation ----------------------------------------------------------------
 
     def folds(self) -> list[tuple[Tensor, Tensor]]:
@@ -348,23 +342,67 @@ class Known:
                     place += 1
         return [torch.cat(parts) for parts in found]
 
+    # ---- the model -----------------------------------------------------------------------
+
     def mix(self, x: Tensor) -> Tensor:
         """Log-probabilities of rows under the chosen mix of the chosen experts."""
-        everything = torch.arange(len(self.slot))
+        return apply_mix(self.model(), x)
+
+    def model(self) -> dict[str, Tensor]:
+        """The client's model as tensors: each expert is linear in its features, and so is kept."""
         shared = self.server.shared
-        chosen = int(shared["scores.mix"].argmax())
-        mapped, rest = divmod(chosen, len(TEMPERATURES) * len(WEIGHTS))
+        mapped, rest = divmod(int(shared["scores.mix"].argmax()), len(TEMPERATURES) * len(WEIGHTS))
         temperature, weights = divmod(rest, len(WEIGHTS))
-        picks = {"own": _place(shared["scores.own"]), "linked": _place(shared["scores.linked"])}
-        picks["mapped"] = (mapped, temperature)
-        parts = []
-        for name, (setting, own_temperature) in picks.items():
-            flat = [(e, s) for e, settings in self._experts(name) for s in settings]
-            expert, shrinkage = flat[setting]
-            rows = self._rows_of(expert, name, x)
-            [scores] = expert.score(self.held, self.slot, everything, rows, [shrinkage])
-            parts.append((TEMPERATURES[own_temperature] * scores).log_softmax(1))
-        return _mixed(tuple(parts), WEIGHTS[weights]).log_softmax(1)
+        tensors = {
+            "shift": self._shift,
+            "scale": self._scale,
+            "weights": torch.tensor(WEIGHTS[weights], dtype=torch.float64),
+        }
+        tensors |= self._linear("own", *_place(shared["scores.own"]))
+        tensors |= self._linear("linked", *_place(shared["scores.linked"]))
+        tensors |= self._linear("mapped", mapped, temperature)
+        return tensors | (self._map_tensors() if self.has_links else {})
+
+    def _linear(self, name: str, setting: int, temperature: int) -> dict[str, Tensor]:
+        """An expert's scores as W and b, temperature included, of all of its features."""
+        flat = [(e, s) for e, settings in self._experts(name) for s in settings]
+        expert, shrinkage = flat[setting]
+        p, everything = expert.rows.shape[1], torch.arange(len(self.slot))
+        probes = torch.cat([_zeros(1, p), torch.eye(p, dtype=torch.float64)])
+        [scores] = expert.score(self.held, self.slot, everything, probes, [shrinkage])
+        scores = TEMPERATURES[temperature] * scores
+        bias, weight = scores[0], scores[1:] - scores[0]
+        if p < len(self.is_linked) and expert is self._linked:
+            whole = _zeros(len(self.is_linked), len(self.held))
+            whole[self.is_linked] = weight
+            weight = whole
+        return {f"{name}.weight": weight, f"{name}.bias": bias}
+
+    def _map_tensors(self) -> dict[str, Tensor]:
+        directions, offsets = self.algorithm.random_maps[self.client.schema.space]
+        own = directions[self.view.places] * self.is_linked[:, None]
+        spread = (self.view.width / max(1, int(self.is_linked.sum()))) ** 0.5
+        everyone = self._shared("mapped")
+        return {
+            "map.directions": spread * own,
+            "map.offsets": offsets,
+            "map.mean": everyone.mean,
+            "map.scale": everyone.deviation,
+        }
+
+
+def apply_mix(model: Named, x: Tensor) -> Tensor:
+    """Log-probabilities of rows under a client's model."""
+    z = (x.double() - model["shift"]) / model["scale"]
+    features = {"own": z, "linked": z, "mapped": z}
+    if "map.directions" in model:
+        turned = z.clamp(-_CLIP, _CLIP) @ model["map.directions"] + model["map.offsets"]
+        features["mapped"] = (2 * turned.relu() - model["map.mean"]) / model["map.scale"]
+    parts = [
+        (h @ model[f"{name}.weight"] + model[f"{name}.bias"]).log_softmax(1)
+        for name, h in features.items()
+    ]
+    return _mixed(tuple(parts), tuple(model["weights"].tolist()))
 
 
 def _grid(name: str) -> Sequence[object]:

@@ -6,7 +6,7 @@ A further way of sharing is a further entry of `CANDIDATES`; the verdict asks fo
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +14,7 @@ import torch
 
 from flic.algorithms import Algorithm, build_algorithm
 from flic.algorithms.estimators import PooledLda
+from flic.algorithms.linked import Known, Linked
 from flic.algorithms.settings import MethodSettings
 from flic.data.client_data import FederatedData
 from flic.data.schema import FeatureSchema
@@ -29,9 +30,10 @@ from flic.silos.encoding import (
     features_from,
     groups_of_one_space,
     in_space,
+    linked_spaces,
     shared_columns,
 )
-from flic.silos.models import BoostedModel, LinearModel, Model, NetworkModel
+from flic.silos.models import BoostedModel, LinearModel, LinkedModel, Model, NetworkModel
 from flic.silos.settings import FitSettings
 
 STACK_WIDTH = 100
@@ -285,7 +287,42 @@ class SameSpace(Network):
         }
 
 
+class LinkedColumns(Candidate):
+    """Pooled class statistics of columns of the same name, in closed form."""
+
+    name = "linked"
+    title = "linked columns: pooled class statistics"
+    federated = True
+    tasks = ("classification",)
+
+    def served(self, encoded: EncodedFederation) -> list[str]:
+        return list(linked_spaces({s.name: s.encoder.features for s in encoded.silos}))
+
+    def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
+        spaces = linked_spaces({s.name: s.encoder.features for s in encoded.silos})
+        clients = tuple(
+            replace(silo.plain, schema=FeatureSchema(spaces[silo.name], silo.encoder.features))
+            for silo in encoded.silos
+            if silo.name in spaces
+        )
+        data = FederatedData("tables", encoded.task, clients)
+        roster = Roster(data, settings.method.embedding, dtype=torch.float32)
+        algorithm = Linked(settings.method, roster.population, seed=seed, dtype=torch.float64)
+        journal, workshop = MemoryJournal(), Workshop(algorithm, roster, seed)
+        runner = InProcess(workshop)
+        for _ in Simulation(workshop, schedule(settings.method), journal, runner).steps():
+            pass
+        server = journal.server
+        assert server is not None
+        num = encoded.task.num_outputs
+        models = {
+            c.name: LinkedModel(Known(algorithm, server, c).model(), c.classes, num)
+            for c in clients
+        }
+        return Learned(models, journal.records, server.shared)
+
+
 CANDIDATES: dict[str, Candidate] = {
     kind.name: kind()
-    for kind in (Local, Lda, Ridge, Boosting, FlicNetwork, SharedColumns, SameSpace)
+    for kind in (Local, Lda, Ridge, Boosting, FlicNetwork, SharedColumns, SameSpace, LinkedColumns)
 }

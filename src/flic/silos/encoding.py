@@ -1,10 +1,11 @@
 """From tables to a federation the engine can train: encoders fitted on training rows only."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 import torch
 
 from flic.data.client_data import ClientData, FederatedData, Split
@@ -20,7 +21,8 @@ class EncodedSilo:
 
     columns: tuple[Column, ...]
     encoder: TableEncoder
-    data: ClientData
+    data: ClientData  # features standardised by the client's own rows
+    plain: ClientData  # the same features in units that mean the same everywhere
 
     @property
     def name(self) -> str:
@@ -53,18 +55,31 @@ def encode(
 def _encode(table: SiloTable, train: np.ndarray, test: np.ndarray) -> EncodedSilo:
     training = table.take(train)
     encoder = TableEncoder.fit(training)
-    schema = FeatureSchema(table.name, encoder.features)
-    own, held_out = _split(encoder, training), _split(encoder, table.take(test))
-    nothing = held_out.take(torch.zeros(len(held_out), dtype=torch.bool))
-    return EncodedSilo(
-        table.columns, encoder, ClientData(table.name, schema, own, nothing, held_out)
-    )
+    testing = table.take(test)
+    data = _client(table.name, encoder.transform, encoder.features, training, testing)
+    plain = _client("columns", encoder.plain, encoder.features, training, testing)
+    return EncodedSilo(table.columns, encoder, data, plain)
 
 
-def _split(encoder: TableEncoder, table: SiloTable) -> Split:
-    y = torch.from_numpy(table.y)
-    labels = y.to(torch.float32) if y.is_floating_point() else y.long()
-    return Split(torch.from_numpy(encoder.transform(table.frame)), labels)
+def _client(
+    space: str,
+    transform: Callable[[pd.DataFrame], np.ndarray],
+    features: tuple[str, ...],
+    training: SiloTable,
+    testing: SiloTable,
+) -> ClientData:
+    splits = [
+        Split(torch.from_numpy(transform(table.frame)), _labels(table.y))
+        for table in (training, testing)
+    ]
+    nothing = splits[1].take(torch.zeros(len(splits[1]), dtype=torch.bool))
+    schema = FeatureSchema(space, features)
+    return ClientData(training.name, schema, splits[0], nothing, splits[1])
+
+
+def _labels(y: np.ndarray) -> torch.Tensor:
+    labels = torch.from_numpy(y)
+    return labels.to(torch.float32) if labels.is_floating_point() else labels.long()
 
 
 def shared_columns(tables: Sequence[Sequence[Column]]) -> list[Column]:
@@ -79,6 +94,26 @@ def groups_of_one_space(tables: Mapping[str, Sequence[Column]]) -> list[list[str
     for name, columns in tables.items():
         alike.setdefault(frozenset(columns), []).append(name)
     return [names for names in alike.values() if len(names) > 1]
+
+
+def linked_spaces(features: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Space of each client that has a feature in common with another.
+
+    Clients are in one space if a chain of common features leads from one to the other.
+    """
+    holders: dict[str, list[str]] = {}
+    for name, own in features.items():
+        for feature in own:
+            holders.setdefault(feature, []).append(name)
+    space = {name: name for name in features}
+    for names in holders.values():
+        joined = {space[name] for name in names}
+        first = min(joined)
+        space = (
+            {n: first if s in joined else s for n, s in space.items()} if len(joined) > 1 else space
+        )
+    members = Counter(space.values())
+    return {name: s for name, s in space.items() if members[s] > 1}
 
 
 def features_from(silo: EncodedSilo, columns: Sequence[Column]) -> tuple[int, ...]:

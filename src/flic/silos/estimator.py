@@ -117,7 +117,8 @@ class _Silo(BaseEstimator):
         check_is_fitted(self, "model_")
         frame = self._frame(rows, reset=False)
         formed, _ = conform(frame, self.columns_, self._declared(), "the estimator")
-        return tempered(self.model_.predict(self.encoder_.transform(formed)), self.temperature_)
+        encode = self.encoder_.plain if self.model_.plain else self.encoder_.transform
+        return tempered(self.model_.predict(encode(formed)), self.temperature_)
 
     def _frame(self, rows: Any, *, reset: bool) -> pd.DataFrame:
         """Rows as a frame of named columns; arrays get names by position."""

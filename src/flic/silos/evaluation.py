@@ -19,7 +19,7 @@ from flic.data.task import Classification
 from flic.federation.runners import leave_with_parent
 from flic.silos.candidates import CANDIDATES, Candidate, Learned
 from flic.silos.choice import Choice, Experience, RowScores, choose, estimates, experience
-from flic.silos.encoding import EncodedFederation, encode
+from flic.silos.encoding import EncodedFederation, EncodedSilo, encode
 from flic.silos.metrics import figures, log_likelihoods, row_scores
 from flic.silos.models import Model, log_probabilities
 from flic.silos.settings import FitSettings
@@ -89,9 +89,9 @@ class Bench:
     def predictions(self, rows: Rows, *, seed: int) -> Predictions:
         """Held-out predictions of every candidate, learnt from the training rows."""
         encoded = self.encode(rows)
-        held_out = {silo.name: silo.data.test.x.numpy() for silo in encoded.silos}
+        silos = {silo.name: silo for silo in encoded.silos}
         return {
-            name: _predict(self.learn(candidate, encoded, seed=seed).models, held_out)
+            name: _predict(self.learn(candidate, encoded, seed=seed).models, silos)
             for name, candidate in self.candidates(encoded).items()
         }
 
@@ -150,9 +150,12 @@ class Bench:
 
 
 def _predict(
-    models: Mapping[str, Model], held_out: Mapping[str, np.ndarray]
+    models: Mapping[str, Model], silos: Mapping[str, EncodedSilo]
 ) -> dict[str, np.ndarray]:
-    return {name: model.predict(held_out[name]) for name, model in models.items()}
+    return {
+        name: model.predict((silos[name].plain if model.plain else silos[name].data).test.x.numpy())
+        for name, model in models.items()
+    }
 
 
 def _choices(

@@ -82,7 +82,8 @@ class FittedClient:
                 f"expected {', '.join(c.name for c in self.columns[:5])} and so on. Give a file of "
                 "this client."
             )
-        x, unseen = self.encoder.transform(formed), self.encoder.unseen(formed)
+        encode = self.encoder.plain if self.model.plain else self.encoder.transform
+        x, unseen = encode(formed), self.encoder.unseen(formed)
         raw = self.model.predict(x) if len(x) else np.zeros((0, self.task.num_outputs))
         scores = tempered(raw, self.temperature) if len(x) else raw
         if not isinstance(self.task, Classification):

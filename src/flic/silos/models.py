@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from flic.algorithms import Algorithm, MethodSettings, ServerState, build_algorithm
+from flic.algorithms.linked import apply_mix
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification, Regression, Task
@@ -38,6 +39,9 @@ class Model(ABC):
     """A fitted model of one client."""
 
     kind: ClassVar[str]
+
+    #: Whether it reads features in plain units instead of standardised ones.
+    plain: ClassVar[bool] = False
 
     @abstractmethod
     def predict(self, x: np.ndarray) -> np.ndarray:
@@ -223,10 +227,41 @@ class NetworkModel(Model):
         return model
 
 
+@dataclass(frozen=True, eq=False)
+class LinkedModel(Model):
+    """A client's mix of its own and of pooled discriminants; reads features in plain units."""
+
+    kind: ClassVar[str] = "linked"
+    tensors: Mapping[str, Tensor]
+    classes: tuple[int, ...]
+    num_outputs: int
+    plain: ClassVar[bool] = True
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        scores = np.full((len(x), self.num_outputs), -np.inf)
+        scores[:, list(self.classes)] = apply_mix(self.tensors, torch.from_numpy(x)).numpy()
+        return scores
+
+    def save(self) -> Saved:
+        return Saved(self.kind, {"classes": list(self.classes)}, self.tensors)
+
+    @classmethod
+    def load(cls, saved: Saved, task: Task) -> "LinkedModel":
+        model = cls(saved.tensors, tuple(saved.facts["classes"]), task.num_outputs)
+        try:
+            model.predict(np.zeros((1, len(saved.tensors["shift"])), np.float32))
+        except (RuntimeError, KeyError, IndexError) as error:
+            raise DamagedModel(
+                f"a linked model does not fit together ({error}); expected the tensors that flic "
+                "wrote. Fit the federation again."
+            ) from error
+        return model
+
+
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {n.removeprefix(prefix): v for n, v in tensors.items() if n.startswith(prefix)}
 
 
 KINDS: dict[str, type[Model]] = {
-    kind.kind: kind for kind in (LinearModel, BoostedModel, NetworkModel)
+    kind.kind: kind for kind in (LinearModel, BoostedModel, NetworkModel, LinkedModel)
 }

@@ -47,8 +47,13 @@ class Part(Protocol):
         """Column of each feature."""
         ...
 
-    def transform(self, frame: pd.DataFrame) -> np.ndarray:
-        """Encoded rows, a column per feature."""
+    @property
+    def scale(self) -> "Scale":
+        """What makes the features comparable to each other."""
+        ...
+
+    def plain(self, frame: pd.DataFrame) -> np.ndarray:
+        """Encoded rows in their own units, a column per feature."""
         ...
 
 
@@ -92,7 +97,7 @@ class Numbers(_Part):
             with_indicator=indicated,
             scale=Scale(mean=[], deviation=[]),
         )
-        return part.model_copy(update={"scale": Scale.of(part._filled(frame))})
+        return part.model_copy(update={"scale": Scale.of(part.plain(frame))})
 
     @property
     def features(self) -> list[str]:
@@ -104,11 +109,8 @@ class Numbers(_Part):
         """Column of each feature."""
         return [*self.columns, *self.with_indicator]
 
-    def transform(self, frame: pd.DataFrame) -> np.ndarray:
-        """Encoded rows, a column per feature."""
-        return self.scale.apply(self._filled(frame))
-
-    def _filled(self, frame: pd.DataFrame) -> np.ndarray:
+    def plain(self, frame: pd.DataFrame) -> np.ndarray:
+        """Encoded rows in their own units, a column per feature."""
         x = frame[self.columns].to_numpy(float)
         gaps = np.isnan(x)
         indicated = [self.columns.index(column) for column in self.with_indicator]
@@ -135,7 +137,7 @@ class Levels(_Part):
             has_missing=bool(values.isna().any()),
             scale=Scale(mean=[], deviation=[]),
         )
-        return part.model_copy(update={"scale": Scale.of(part._indicators(frame))})
+        return part.model_copy(update={"scale": Scale.of(part.plain(frame))})
 
     @property
     def features(self) -> list[str]:
@@ -148,11 +150,8 @@ class Levels(_Part):
         """Column of each feature."""
         return [self.column] * len(self.features)
 
-    def transform(self, frame: pd.DataFrame) -> np.ndarray:
-        """Encoded rows, a column per feature."""
-        return self.scale.apply(self._indicators(frame))
-
-    def _indicators(self, frame: pd.DataFrame) -> np.ndarray:
+    def plain(self, frame: pd.DataFrame) -> np.ndarray:
+        """Encoded rows in their own units, a column per feature."""
         values = _values(frame, self.column)
         columns = [(values == level).to_numpy(bool) for level in self.levels]
         if self.has_missing:
@@ -180,14 +179,14 @@ class Dates(_Part):
             parts=list(_DATE_PARTS),
             scale=Scale(mean=[], deviation=[]),
         )
-        x = part._parts(frame)
+        x = part.plain(frame)
         varies = [
             name
             for name, values in zip(_DATE_PARTS, x.T, strict=True)
             if name == "days" or np.ptp(values) > 0
         ]
         part = part.model_copy(update={"parts": varies})
-        return part.model_copy(update={"scale": Scale.of(part._parts(frame))})
+        return part.model_copy(update={"scale": Scale.of(part.plain(frame))})
 
     @property
     def features(self) -> list[str]:
@@ -199,11 +198,8 @@ class Dates(_Part):
         """Column of each feature."""
         return [self.column] * len(self.features)
 
-    def transform(self, frame: pd.DataFrame) -> np.ndarray:
-        """Encoded rows, a column per feature."""
-        return self.scale.apply(self._parts(frame))
-
-    def _parts(self, frame: pd.DataFrame) -> np.ndarray:
+    def plain(self, frame: pd.DataFrame) -> np.ndarray:
+        """Encoded rows in their own units, a column per feature."""
         dates = _values(frame, self.column).fillna(pd.Timestamp(self.middle)).dt
         found = [np.asarray(_DATE_PARTS[part](dates), float) for part in self.parts]
         return np.column_stack(found) if found else np.empty((len(frame), 0))
@@ -263,9 +259,9 @@ class Words(_Part):
         """Column of each feature."""
         return [self.column] * len(self.features)
 
-    def transform(self, frame: pd.DataFrame) -> np.ndarray:
-        """Encoded rows, a column per feature."""
-        return self.scale.apply(_ngrams(frame, self.column) @ np.array(self.directions).T)
+    def plain(self, frame: pd.DataFrame) -> np.ndarray:
+        """Encoded rows in their own units, a column per feature."""
+        return _ngrams(frame, self.column) @ np.array(self.directions).T
 
 
 def _ngrams(frame: pd.DataFrame, column: str) -> Any:
@@ -318,10 +314,15 @@ class TableEncoder(_Part):
         return {column: sorted(levels) for column, levels in new.items() if levels}
 
     def transform(self, frame: pd.DataFrame) -> np.ndarray:
-        """Encoded rows as float32, a column per feature."""
-        if not self.parts:
-            return np.empty((len(frame), 0), np.float32)
-        return np.hstack([part.transform(frame) for part in self.parts]).astype(np.float32)
+        """Encoded rows as float32, a column per feature, standardised by the client's own rows."""
+        return self._joined(frame, [part.scale.apply(part.plain(frame)) for part in self.parts])
+
+    def plain(self, frame: pd.DataFrame) -> np.ndarray:
+        """The same rows in their own units, which mean the same at every client."""
+        return self._joined(frame, [part.plain(frame) for part in self.parts])
+
+    def _joined(self, frame: pd.DataFrame, parts: list[np.ndarray]) -> np.ndarray:
+        return np.hstack([np.empty((len(frame), 0)), *parts]).astype(np.float32)
 
 
 _ORDER = ("number", "boolean", "category", "date", "text")
