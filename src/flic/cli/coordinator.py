@@ -1,6 +1,7 @@
 """`flic coordinator …`: what the operator of a real federation types."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -207,3 +208,40 @@ def stop(folder: Folder) -> None:
     """Stop the coordinator and the run under way; all finished rounds are kept."""
     ran = _open(folder).stop()
     typer.echo("stopped" if ran else "it did not run")
+
+
+@app.command()
+def bench(
+    silos: Annotated[
+        list[int] | None, typer.Option(min=2, help="Size of a federation; may be repeated.")
+    ] = None,
+    format: Format = "text",
+) -> None:
+    """Measure what Flower costs on this machine: seconds and bytes a round, by number of silos."""
+    need_flower("coordinator bench")
+    from flic.flower.benchmark import measure
+
+    with StepDisplay("bench", quiet=format == "json") as display:
+        found = measure(
+            silos or [3, 8],
+            lambda record, total, done: display.advance(done, total, facts(record, 0.0)),
+        )
+    if format == "json":
+        typer.echo(json.dumps([asdict(one) for one in found]))
+        return
+    rows = [
+        [
+            str(one.silos),
+            f"{one.flower_seconds:.1f}",
+            f"{one.simulator_seconds:.2f}",
+            f"{one.bytes_per_silo:.0f}",
+            f"{one.start_seconds:.0f}",
+        ]
+        for one in found
+    ]
+    columns = ["silos", "s a round", "s in the simulator", "bytes a silo and round", "s to start"]
+    table("Flower on this machine: all processes on loopback, TLS and keys", columns, rows)
+    typer.echo(
+        "Flower starts a process for every request to a silo, which imports torch anew; the "
+        "coordinator imports it once a run."
+    )

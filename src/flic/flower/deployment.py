@@ -36,7 +36,8 @@ from flic.settings import Section
 
 FACTS, KEYS = "deployment.json", "keys.json"
 READY_S = 90.0
-POLL_S = 2.0
+POLL_S = 1.0
+ASK_S = 10.0  # each question to Flower costs a second of a core
 PATIENCE = 10  # failed questions in a row after which the SuperLink counts as gone
 UNDER_WAY = ("pending", "starting", "running")
 
@@ -243,22 +244,22 @@ class Deployment:
 
     def _follow(self, run: str, total: int, on_round: OnRound) -> None:
         """Tell of every round until Flower says that the run is over."""
-        told, failures = len(finished_rounds(self.folder)), 0
-        while True:
-            records = finished_rounds(self.folder)
-            for record in records[told:]:
+        told, failures, asked = len(finished_rounds(self.folder)), 0, float("-inf")
+        status = "running"
+        while not status.startswith("finished"):
+            time.sleep(POLL_S)
+            for record in finished_rounds(self.folder)[told:]:
                 told += 1
                 on_round(record, total, told)
+            if told < total and time.monotonic() - asked < ASK_S:
+                continue
+            asked = time.monotonic()
             try:
-                status = self._status_of(run)
-                failures = 0
+                status, failures = self._status_of(run), 0
             except FederationError:  # the SuperLink may be starting again
-                status, failures = "unknown", failures + 1
+                failures += 1
                 if failures > PATIENCE:
                     raise
-            if status.startswith("finished"):
-                break
-            time.sleep(POLL_S)
         for record in finished_rounds(self.folder)[told:]:
             told += 1
             on_round(record, total, told)
@@ -266,7 +267,7 @@ class Deployment:
             problem = Coordinator.open(self.folder).status()["problem"]
             raise FederationError(
                 f"the run is {status.removeprefix('finished:')} after round {told} of {total}"
-                f"{f': {problem}' if problem else ''}. All finished rounds are kept; go on with: "
+                f"{f': {problem}' if problem else '.'} All finished rounds are kept; go on with: "
                 f"flic coordinator train {self.folder}"
             )
 
