@@ -1,0 +1,245 @@
+"""`flic coordinator` and `flic silo` as they are typed."""
+
+import json
+import re
+import shlex
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from flic.cli.main import main
+from flic.flower.loopback import free_port
+
+ROOT = Path(__file__).parents[2]
+FLIC = Path(sys.executable).with_name("flic")
+
+
+@pytest.fixture
+def flic(tmp_path, monkeypatch, capsys):
+    """flic("words"): exit code and all that was printed; never a traceback."""
+
+    def run(words):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["flic", *shlex.split(words)])
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    return run
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """A small table, rows.csv."""
+    made = [{"age": 30 + i % 20, "dose": i % 7, "num": i % 3} for i in range(60)]
+    pd.DataFrame(made).to_csv(tmp_path / "rows.csv", index=False)
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_new_coordinator_has_all_it_needs_and_shows_it_to_nobody(flic, tmp_path):
+    code, said = flic(
+        "coordinator init c --classes well,ill --rounds 7 --seed 5 --host a.example.org "
+        "--set quorum=3"
+    )
+    assert code == 0, said
+    assert "ca.crt" in said
+    settings = json.loads((tmp_path / "c/federation.json").read_text())["settings"]
+    assert (settings["classes"], settings["rounds"]) == (["well", "ill"], 7)
+    assert (settings["seed"], settings["quorum"]) == (5, 3)
+    assert {mode(tmp_path / "c" / f) for f in (".", "certificates", "flower", "app")} == {0o700}
+    assert {p.name for p in (tmp_path / "c/app").iterdir()} == {"pyproject.toml"}
+    code, said = flic("coordinator status c --format json")
+    assert code == 0
+    status = json.loads(said)
+    assert (status["running"], status["rounds_done"], status["done"]) == (False, 0, False)
+    assert status["address"] == "a.example.org:9443"
+
+
+def test_a_new_silo_shows_exactly_what_will_leave(flic, tmp_path, rows):
+    code, said = flic(
+        "silo init north/silo.toml --data rows.csv --label num --name north "
+        "--class well=0 --class ill=1,2 --missing dose=6"
+    )
+    assert code == 0, said
+    shown = dict(re.findall(r"^(\S.*?)\s+(\[.*?\])\s+\d+\s+every round", said, re.MULTILINE))
+    assert shown == {
+        **{f"anchor.{c}.mean": "[16]" for c in (0, 1)},
+        **{f"weight of anchor.{c}.mean": "[]" for c in (0, 1)},
+        **{f"loss {term}": "[]" for term in ("data", "alignment", "calibration")},
+    }
+    assert "bytes in every round: 168" in said
+    assert "never: rows, labels" in said
+    assert mode(tmp_path / "north") == 0o700
+    assert mode(tmp_path / "north/key") == 0o600
+    assert "admit DIR north key.pub" in said
+    code, said = flic("silo status north")
+    assert (code, "does not run" in said) == (0, True)
+
+
+def test_a_silo_may_live_beside_its_table(flic, tmp_path, rows):
+    assert flic("silo init silo.toml --data rows.csv --label num --name n --classes 0,1,2")[0] == 0
+    assert (tmp_path / "silo.toml").exists()
+
+
+@pytest.fixture
+def made(flic, rows):
+    """A coordinator `c` and a silo `s`, neither of which runs."""
+    assert flic("coordinator init c --classes well,ill")[0] == 0
+    words = "silo init s --data rows.csv --label num --name s --class well=0 --class ill=1,2"
+    assert flic(words)[0] == 0
+
+
+REFUSED = [
+    ("coordinator init new --classes a,b --insecure --host a.example.org", 2, "this machine alone"),
+    ("coordinator init c --classes a,b", 1, "already holds something"),
+    ("coordinator init new --classes a", 2, "two or more names"),
+    ("coordinator init new --classes a,b --host 'bad name'", 2, "is no host name"),
+    ("coordinator init new --classes a,b --set qorum=3", 2, "qorum: unknown key"),
+    ("coordinator start s", 1, "holds no coordinator"),
+    ("coordinator admit c s s/key", 2, "is a private key"),
+    ("coordinator admit c s rows.csv", 2, "is no public key"),
+    ("coordinator revoke c nobody", 2, "nobody"),
+    ("coordinator train c", 1, "has no silos"),
+    ("silo init s --data rows.csv --label num --name s --classes 0,1,2", 2, "there already"),
+    ("silo init new --data rows.csv --label nom --name s", 1, "no label column 'nom'"),
+    ("silo init new --data rows.csv --label num --name s --class ill", 2, "expected NAME=VALUES"),
+    (
+        "silo init new --data rows.csv --label num --name s --federation x.json",
+        2,
+        "federation.json",
+    ),
+    ("silo init new.toml --data rows.csv --label num --name s", 2, "new/silo.toml"),
+    ("silo init new --data nothing.csv --label num --name s --classes 0,1,2", 1, "no such file"),
+    ("silo start s --server a.example.org:1 --insecure", 2, "this machine alone"),
+    ("silo start s --server 0.0.0.0:1 --insecure", 2, "this machine alone"),
+    ("silo start s --server localhost:1", 2, "neither of --ca and --insecure"),
+    ("silo start s --server localhost:1 --ca rows.csv --insecure", 2, "both of --ca and"),
+    ("silo start s --server localhost:1 --ca nothing.crt", 2, "no such file"),
+    ("silo start s --server https://localhost --ca rows.csv", 2, "expected HOST:PORT"),
+    ("silo start c --server localhost:1 --insecure", 2, "silo.toml: no such file"),
+    ("silo predict s rows.csv --out p.csv", 1, "has no model yet"),
+]
+
+
+@pytest.mark.parametrize(("words", "code", "reason"), REFUSED, ids=lambda value: str(value)[:60])
+def test_what_cannot_be_done_is_said_in_a_sentence(flic, made, tmp_path, words, code, reason):
+    got, said = flic(words)
+    assert reason in said
+    assert got == code
+    assert not any((tmp_path / name).exists() for name in ("new/silo.toml", "new/deployment.json"))
+
+
+@pytest.mark.parametrize("words", ["coordinator stop c", "silo leave s"])
+def test_stopping_what_does_not_run_is_no_error(flic, made, words):
+    code, said = flic(words)
+    assert (code, "did not run" in said) == (0, True)
+
+
+@pytest.mark.parametrize("words", ["coordinator init c --classes a,b", "silo status s"])
+def test_without_flower_one_is_told_what_to_install(words, tmp_path):
+    program = "import sys; sys.modules['flwr'] = None\nfrom flic.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words.split()],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 2
+    assert "pip install 'flic[flower]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def own_address():
+    """An address of this machine that is not loopback, if it has one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            return None
+        return probe.getsockname()[0]
+
+
+def status_of(url, authority):
+    request = urllib.request.Request(url, data=b"")
+    safe = ssl.create_default_context(cafile=authority)
+    try:
+        return urllib.request.urlopen(request, timeout=30, context=safe).status
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+def test_the_network_reaches_no_control(flic, tmp_path):
+    address, port = own_address(), free_port()
+    if address is None or address.startswith("127."):
+        pytest.skip("needs a network interface")
+    assert flic(f"coordinator init c --classes a,b --host {address} --port {port}")[0] == 0
+    code, said = flic("coordinator start c")
+    assert code == 0, said
+    try:
+        authority = tmp_path / "c/certificates/ca.crt"
+        control = "/v1/control/list-runs"
+        assert status_of(f"https://{address}:{port}{control}", authority) == 403
+        assert status_of(f"https://127.0.0.1:{port}{control}", authority) != 403
+        assert status_of(f"https://{address}:{port}/v1/fleet/activate-node", authority) == 401
+        code, said = flic("coordinator start c")
+        assert (code, "runs already" in said) == (1, True)
+        assert flic(f"coordinator init d --classes a,b --port {port}")[0] == 0
+        code, said = flic("coordinator start d")
+        assert (code, f"port {port} is in use" in said) == (1, True)
+    finally:
+        assert flic("coordinator stop c")[1] == "stopped\n"
+    assert "only for the operator" in (tmp_path / "c/superlink.log").read_text()
+
+
+def quick_start():
+    page = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
+    section = page.split("## On one machine")[1]
+    return re.findall(r"```text\n(.*?)```", section, re.DOTALL)[0].splitlines()
+
+
+@pytest.mark.slow
+def test_the_quick_start_works_as_printed(need_data, tmp_path):
+    need_data("heart_disease/heart_disease_4sites.csv")
+    port = str(free_port())
+    lines = [line.replace("localhost:9443", f"localhost:{port}") for line in quick_start()]
+    assert len(lines) > 15
+    ends = [words for words in lines if " leave " in words or " stop " in words]
+    try:
+        for line in lines:
+            if " coordinator init " in line:
+                line = line.replace("--rounds 50", f"--rounds 2 --port {port}")
+            typed(line, tmp_path)
+    finally:
+        for line in ends:
+            typed(line, tmp_path)
+    assert len(pd.read_csv(tmp_path / "predicted.csv")) == 200
+
+
+def typed(line, folder):
+    words = shlex.split(line)
+    if words[0].startswith("scripts/"):
+        words = [sys.executable, str(ROOT / words[0]), *words[1:]]
+    else:
+        words[0] = str(FLIC)
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+    assert done.stdout
