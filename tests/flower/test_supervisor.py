@@ -104,3 +104,12 @@ def test_an_old_number_is_not_taken_for_a_living_one(service, tmp_path):
     (tmp_path / "pid").write_text(f'{{"pid": {os.getpid()}, "child": {os.getpid()}}}')
     assert not service.running
     assert not service.stop()
+
+
+def test_a_long_log_is_put_aside_while_the_program_runs(service, tmp_path):
+    loud = "import time\nfor _ in range(25): print('x' * 1_000_000)\nprint('end')\ntime.sleep(600)"
+    service.start([sys.executable, "-c", loud], environment(tmp_path))
+    wait_for(lambda: (tmp_path / "log.1").exists())
+    wait_for(lambda: "end" in service.tail() + (tmp_path / "log.1").read_text()[-10:])
+    assert service.log_size() < 20_000_000
+    assert service.facts()["starts"] == 1

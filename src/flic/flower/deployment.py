@@ -248,21 +248,18 @@ class Deployment:
         status = "running"
         while not status.startswith("finished"):
             time.sleep(POLL_S)
-            for record in finished_rounds(self.folder)[told:]:
-                told += 1
-                on_round(record, total, told)
-            if told < total and time.monotonic() - asked < ASK_S:
-                continue
-            asked = time.monotonic()
-            try:
-                status, failures = self._status_of(run), 0
-            except FederationError:  # the SuperLink may be starting again
-                failures += 1
-                if failures > PATIENCE:
-                    raise
-        for record in finished_rounds(self.folder)[told:]:
-            told += 1
-            on_round(record, total, told)
+            told = self._tell(told, total, on_round)
+            if not self.service.running:
+                status = "finished:stopped with its coordinator"
+            elif told >= total or time.monotonic() - asked > ASK_S:
+                asked = time.monotonic()
+                try:
+                    status, failures = self._status_of(run), 0
+                except FederationError:  # the SuperLink may be starting again
+                    failures += 1
+                    if failures > PATIENCE:
+                        raise
+        told = self._tell(told, total, on_round)
         if status != "finished:completed":
             problem = Coordinator.open(self.folder).status()["problem"]
             raise FederationError(
@@ -270,6 +267,13 @@ class Deployment:
                 f"{f': {problem}' if problem else '.'} All finished rounds are kept; go on with: "
                 f"flic coordinator train {self.folder}"
             )
+
+    def _tell(self, told: int, total: int, on_round: OnRound) -> int:
+        """Tell of the rounds that are new; how many are told then."""
+        for record in finished_rounds(self.folder)[told:]:
+            told += 1
+            on_round(record, total, told)
+        return told
 
     def _status_of(self, run: str) -> str:
         return str(self._ask("list", "--run-id", run)["runs"][0]["status"])

@@ -111,14 +111,11 @@ class Membership:
 
     def status(self) -> dict[str, Any]:
         """Where the silo stands, ready for JSON."""
-        said = self.service.tail()
-        nodes = NODE.findall(said)
         visits = [e for e in events(self.folder) if e["event"] in ("trained", "evaluated")]
         refusals = [e for e in events(self.folder) if e["event"] in ("refused", "failed")]
         return {
             **self.silo.status(),
             "running": self.service.running,
-            "node": int(nodes[-1]) if nodes else None,
             "last_visit": visits[-1] if visits else None,
             "last_refusal": refusals[-1] if refusals else None,
         }

@@ -1,4 +1,4 @@
-"""A process that keeps another alive: `python supervisor.py PIDFILE LOG command…`, no imports.
+"""A process that keeps another alive: `python supervisor.py PIDFILE LOG command…`.
 
 It holds a lock on PIDFILE as long as it lives, so that nobody mistakes a stranger with an old
 number for it. Whatever its command leaves behind ends before the command starts anew.
@@ -8,6 +8,7 @@ import ctypes
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -51,8 +52,6 @@ class Supervisor:
         self._say("stopped")
 
     def _once(self, starts: int) -> int:
-        if self._log.exists() and self._log.stat().st_size > LARGEST_LOG:
-            self._log.replace(self._log.with_name(f"{self._log.name}.1"))
         with self._log.open("ab") as log:
             # Not with start_new_session: a terminal's hang-up must reach the child through us.
             self._child = subprocess.Popen(
@@ -79,9 +78,16 @@ class Supervisor:
                 until = time.monotonic() + GRACE
             if time.monotonic() > until:
                 break
+            self._shorten_log()
             time.sleep(0.1)
         _signal_group(self._child.pid, signal.SIGKILL)
         return self._child.wait() if code is None else code
+
+    def _shorten_log(self) -> None:
+        """Put a long log aside; the child writes at its end, wherever that is."""
+        if self._log.stat().st_size > LARGEST_LOG:
+            shutil.copyfile(self._log, self._log.with_name(f"{self._log.name}.1"))
+            os.truncate(self._log, 0)
 
     def _sweep(self) -> None:
         """End what the child left behind; orphans become our children, and theirs then too."""
