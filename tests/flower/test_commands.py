@@ -211,6 +211,31 @@ def test_the_network_reaches_no_control(flic, tmp_path):
     assert "only for the operator" in (tmp_path / "c/superlink.log").read_text()
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+def test_plain_text_works_on_this_machine(flic, rows, tmp_path):
+    port = free_port()
+    assert flic(f"coordinator init c --classes well,ill --insecure --port {port}")[0] == 0
+    words = "silo init s --data rows.csv --label num --name s --class well=0 --class ill=1,2"
+    assert flic(words)[0] == 0
+    foreground = [FLIC, "coordinator", "start", "c", "--foreground"]
+    with subprocess.Popen(foreground, cwd=tmp_path) as coordinator:
+        try:
+            code, said = flic(f"silo start s --server localhost:{port} --insecure --wait 200")
+            assert code == 0, said
+            node = re.search(r"as node (\d+)", said)[1]
+            code, said = flic("coordinator admit c s s/key.pub")
+            assert (code, "knows no keys" in said) == (2, True)
+            assert flic(f"coordinator admit c s {node}")[0] == 0
+            status = json.loads(flic("coordinator status c --format json")[1])
+            assert (status["running"], status["silos"]["s"]["online"]) == (True, True)
+            assert "takes part no more" in flic("silo leave s")[1]
+        finally:
+            flic("silo leave s")
+            coordinator.terminate()
+        assert coordinator.wait(60) == 0
+
+
 def quick_start():
     page = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
     section = page.split("## On one machine")[1]

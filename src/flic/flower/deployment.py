@@ -36,6 +36,7 @@ from flic.settings import Section
 
 FACTS, KEYS = "deployment.json", "keys.json"
 READY_S = 90.0
+TRIES = 3  # to get hold of the port
 POLL_S = 1.0
 ASK_S = 10.0  # each question to Flower costs a second of a core
 PATIENCE = 10  # failed questions in a row after which the SuperLink counts as gone
@@ -127,13 +128,14 @@ class Deployment:
         self.service.start(self._command(), self._environment)
         until = time.monotonic() + READY_S
         while not self._answers():
-            said = self.service.tail(start=before)
-            if "address already in use" in said or time.monotonic() > until:
+            # One that ends may hold the port for a moment, and the supervisor tries again.
+            occupied = self.service.tail(start=before).count("address already in use") >= TRIES
+            if occupied or time.monotonic() > until:
                 self.service.stop()
                 reason = (
                     f"port {self.place.port} is in use by another program; expected it to be free. "
                     f"Stop that program, or change port in {self.folder / FACTS}."
-                    if "address already in use" in said
+                    if occupied
                     else f"no answer within {READY_S:.0f} s. Look at {self.service.log}."
                 )
                 raise FederationError(f"{self.service.name} did not start: {reason}")
@@ -178,7 +180,9 @@ class Deployment:
         keys = self._keys()
         known = {name: keys[name] for name in coordinator.silos if name in keys}
         if known.get(name) == line:
-            return coordinator.silos[name]
+            node = coordinator.silos[name]
+            coordinator.admit(name, node)  # which forgives its offences
+            return node
         if name in known:
             raise ConfigError(
                 f"silo {name!r} is admitted with another key; expected a new name, or that one "
@@ -207,10 +211,10 @@ class Deployment:
         """Let a silo take part no more; its key opens nothing any longer."""
         coordinator = Coordinator.open(self.folder)
         node = coordinator.silos.get(name)
-        if node is not None and not self.place.insecure:
+        coordinator.revoke(name)  # first: it holds even where Flower does not answer
+        if not self.place.insecure:
             self._ensure_running()
             self._ask("supernode", "unregister", str(node))
-        coordinator.revoke(name)
 
     # ---- runs ----------------------------------------------------------------------------
 
