@@ -285,9 +285,10 @@ def test_without_a_quorum_a_round_is_repeated_and_then_the_run_stops(here, undis
     with pytest.raises(FederationError, match=r"east: not connected.* Tried 3 times"):
         place.go()
     assert len(records(place)) == 1
-    assert (
-        "round 2: 2 updates could be counted; expected 3" in place.coordinator.status()["problem"]
-    )
+    tries = [line["tries"] for line in events(place.folder) if line["event"] == "quorum"]
+    assert tries == [1, 2, 3]
+    problem = place.coordinator.status()["problem"]
+    assert "round 2: 2 updates could be counted; expected 3" in problem
     place.grid.away = set()
     place.go()
     assert place.coordinator.is_done

@@ -131,11 +131,11 @@ class SiloFolder:
     def announce(self, settings: FederationSettings) -> list[Leaving]:
         """Exactly what will leave in every round and in every evaluation, found by a short visit.
 
-        Beside it, every answer carries the run and the round it belongs to.
+        Beside it, every answer carries the number of its round.
         """
         short = settings.model_copy(update={"network": merge(settings.network, _SHORT)})
         short = federation_settings(short.model_dump(mode="json"), source="announcement")
-        place = _Place(self._encode(short).data, short)
+        place = _Place(self._encode(self.read(short)[0], short).data, short)
         server = ServerState(1, place.workshop.algorithm.init_server().shared)
         state = place.prepared(server)
         trained, private = place.train("update", server, state, self._least_rows(short))
@@ -212,7 +212,7 @@ class SiloFolder:
         folder = self.folder / "runs" / run
         if not all((folder / file).exists() for file in (FACTS, ROWS)):
             table, _ = self.read(settings)
-            _Run.create(folder, table, self._encode(settings, table), settings)
+            _Run.create(folder, table, self._encode(table, settings), settings)
         found = _Run.open(folder)
         if found.settings.agreement != settings.agreement:
             raise FederationError(
@@ -221,9 +221,8 @@ class SiloFolder:
             )
         return found
 
-    def _encode(self, settings: FederationSettings, table: SiloTable | None = None) -> EncodedSilo:
+    def _encode(self, table: SiloTable, settings: FederationSettings) -> EncodedSilo:
         """Training and held-out rows, split by the federation's seed."""
-        table = self.read(settings)[0] if table is None else table
         rows = held_out(table, self.file.test_share, seed=settings.seed)
         return encode([table], settings.question, {table.name: rows}).silos[0]
 
