@@ -32,6 +32,7 @@ from flic.flower.processes import Service, ask_flower, environment, script
 from flic.flower.rounds import Coordinator, finished_rounds
 from flic.flower.settings import FederationSettings, validated
 from flic.flower.supernode import COMPONENTS
+from flic.report.run_folder import alone_in
 from flic.settings import Section
 
 FACTS, KEYS = "deployment.json", "keys.json"
@@ -193,19 +194,34 @@ class Deployment:
                 f"{key} is the key of silo {_name_of(known, line)!r}; expected a key of its own."
             )
         self._ensure_running()
-        path = self.folder / "flower" / "admitted.pub"
-        write_atomically(path, f"{line}\n".encode())
-        self._forget_strays(set(coordinator.silos.values()))
-        node = int(self._ask("supernode", "register", str(path))["node-id"])
-        _write_json(self.folder / KEYS, {**keys, name: line})
-        coordinator.admit(name, node)
+        with alone_in(self.folder / "flower"):
+            node = self._register(line, set(coordinator.silos.values()))
+            _write_json(self.folder / KEYS, {**self._keys(), name: line})
+            coordinator.admit(name, node)
+            self._intent.unlink()
         return node
 
-    def _forget_strays(self, admitted: set[int]) -> None:
-        """Take back the keys that an interrupted command left with Flower alone."""
-        for node in self._ask("supernode", "list")["nodes"]:
-            if int(node["node-id"]) not in admitted and node["status"] != "unregistered":
-                self._ask("supernode", "unregister", str(node["node-id"]))
+    @property
+    def _intent(self) -> Path:
+        """The key that is being registered; Flower takes it once, and we may be interrupted."""
+        return self.folder / "flower" / "admitting.pub"
+
+    def _register(self, line: str, admitted: set[int]) -> int:
+        if self._intent.exists() and self._intent.read_text().strip() == line:
+            nodes = self._ask("supernode", "list")["nodes"]
+            known = {int(n["node-id"]) for n in nodes if n["status"] != "unregistered"}
+            if len(known - admitted) == 1:
+                return (known - admitted).pop()
+        write_atomically(self._intent, f"{line}\n".encode())
+        try:
+            return int(self._ask("supernode", "register", str(self._intent))["node-id"])
+        except FederationError as error:
+            if "already in use" not in str(error):
+                raise
+            raise ConfigError(
+                "this key was revoked, and Flower takes no key a second time; expected a new one. "
+                'The silo makes it with: ssh-keygen -t ecdsa -b 384 -N "" -f key'
+            ) from None
 
     def revoke(self, name: str) -> None:
         """Let a silo take part no more; its key opens nothing any longer."""
