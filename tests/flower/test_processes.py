@@ -1,0 +1,251 @@
+"""Real federations on loopback: every process, key and certificate of a deployment."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+import torch
+
+from flic.errors import FederationError
+from flic.federation.checkpoint import DiskJournal
+from flic.flower import certificates
+from flic.flower.benchmark import clients, simulated
+from flic.flower.log import events
+from flic.flower.loopback import on_loopback
+from flic.flower.membership import Membership, Server
+from flic.flower.processes import Service, ask_flower, environment, script
+from flic.flower.rounds import Coordinator, finished_rounds
+from flic.flower.settings import FederationSettings
+from flic.flower.silo import SiloFolder
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="asks /proc who is alive"),
+    # A supervisor outlives whoever started it: that is what it is for.
+    pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),
+]
+
+PATIENCE = 240  # seconds; the machine may be busy
+NETWORK = {"training": {"local": "5 steps", "shared": "2 steps", "batch_size": 16}}
+
+# What a silo sends that does not want to be counted: NaN, then far too much, then an old answer.
+LIAR = """
+import sys
+if "flwr-clientapp" in " ".join(sys.orig_argv):
+    import os
+    from dataclasses import replace
+    from pathlib import Path
+    import flic.flower.messages as messages
+    honest = messages.pack_reply
+    def lie(reply):
+        if not reply.update.entries:
+            return honest(reply)
+        factor = {1: float("nan"), 2: 1e9}.get(reply.round, 1.0)
+        for entry in reply.update.entries.values():
+            entry.value.mul_(factor)
+        return honest(reply if reply.round < 3 else replace(reply, round=1))
+    messages.pack_reply = lie
+"""
+
+
+def settings_of(**changes):
+    known = {"classes": ("malignant", "benign"), "network": NETWORK, "evaluate_every": 0}
+    return FederationSettings(**{**known, **changes})
+
+
+def wait_for(condition, seconds=PATIENCE):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def processes_under(folder):
+    """Living processes that name the folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (path / "cmdline").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if str(folder).encode() in words:
+            found.append(words)
+    return found
+
+
+def same(ours, theirs):
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        torch.testing.assert_close(value, theirs[name], rtol=0, atol=1e-6, msg=name)
+
+
+def refused(member, server):
+    """Why a silo was not let in."""
+    with pytest.raises(FederationError) as said:
+        member.start(server, seconds=6)
+    assert not member.service.running
+    return str(said.value)
+
+
+def strangers_are_refused(running, root):
+    """A key that nobody admitted, no key, another authority, no encryption."""
+    table = next(iter(running.members.values())).silo.file
+    stranger = Membership(SiloFolder.create(root / "stranger", table))
+    stranger.make_key()
+    said, log = running.server, running.deployment.service
+    assert "does not know this silo's key" in refused(stranger, said)
+    assert "silo unknown, key" in log.tail()
+
+    other = certificates.create(root / "other", ["127.0.0.1"])
+    assert "certificate is not of the authority" in refused(
+        stranger, Server(said.address, other.authority)
+    )
+    assert "no answer" in refused(stranger, Server(said.address, None))
+    with pytest.raises(OSError, match=r"reset|Empty|closed"):
+        urlopen(f"http://{said.address}/health", timeout=10)
+
+    keyless = Service("keyless", root / "keyless.pid", root / "keyless.log")
+    words = ["--superlink", said.address, "--root-certificates", str(said.authority)]
+    keyless.start([*script("supernode"), *words], environment(root / "stranger" / "flower"))
+    try:
+        wait_for(lambda: "[code: 2001]" in keyless.tail() and "ended with 1" in keyless.tail())
+    finally:
+        keyless.stop()
+    assert "Flower refused /v1/fleet/register-node" in log.tail()
+
+
+def sent_code_is_not_run(running, root):
+    """Whoever may start a run still cannot make a silo run code."""
+    app = root / "app"
+    app.mkdir()
+    settings = (running.deployment.folder / "app" / "pyproject.toml").read_text()
+    (app / "pyproject.toml").write_text(settings.replace("flic.flower.", "evil."))
+    (app / "evil").mkdir()
+    (app / "evil" / "client.py").write_text(
+        "from pathlib import Path\nfrom flwr.clientapp import ClientApp\napp = ClientApp()\n"
+        f"Path({str(root / 'was here')!r}).touch()\n"
+    )
+    (app / "evil" / "server.py").write_text(
+        "from flwr.app import Message, RecordDict\nfrom flwr.serverapp import ServerApp\n"
+        "app = ServerApp()\n@app.main()\ndef main(grid, context):\n"
+        "    asked = [Message(RecordDict(), n, 'train') for n in grid.get_node_ids()]\n"
+        "    list(grid.send_and_receive(asked, timeout=8))\n"
+    )
+    ask_flower(running.deployment.folder / "flower", "run", str(app))
+    for member in running.members.values():
+        wait_for(lambda log=member.service: "refused the app of run" in log.tail())
+    assert not (root / "was here").exists()
+
+
+def test_a_federation_keeps_strangers_and_liars_out_and_has_the_simulators_result(
+    tmp_path, monkeypatch
+):
+    settings = settings_of(rounds=3)
+    tables = clients(tmp_path, 4)
+    liar = tables.pop("silo-3")
+    with on_loopback(tmp_path, settings, tables) as running:
+        strangers_are_refused(running, tmp_path)
+        member = Membership(SiloFolder.create(tmp_path / "liar", liar))
+        member.make_key()
+        (tmp_path / "lies").mkdir()
+        (tmp_path / "lies" / "sitecustomize.py").write_text(LIAR)
+        running.deployment.admit("liar", str(member.public_key))
+        try:
+            with monkeypatch.context() as own:
+                own.setenv("PYTHONPATH", str(tmp_path / "lies"))
+                member.start(running.server, seconds=PATIENCE)
+            running.deployment.train()
+        finally:
+            member.leave()
+
+        folder = running.deployment.folder
+        silos = [member.silo for member in running.members.values()]
+        journal = simulated(settings, silos)
+        same(DiskJournal(folder / "checkpoints").server.shared, journal.server.shared)
+        states = journal.states([silo.name for silo in silos])
+        for silo, state in zip(silos, states, strict=True):
+            same(silo.model().model.private, state)
+
+        reasons = [e["message"] for e in events(folder) if e["event"] == "refused"]
+        assert len(reasons) == 3
+        assert all(
+            word in reason
+            for word, reason in zip(("finite", "root mean", "round 1"), reasons, strict=True)
+        )
+        status = running.deployment.status()
+        assert status["silos"]["liar"]["suspended"]
+        assert all(status["silos"][silo.name]["online"] for silo in silos)
+
+        sent_code_is_not_run(running, tmp_path)
+        running.deployment.revoke("silo-2")
+        wait_for(lambda: "silo silo-2, key" in running.deployment.service.tail())
+    assert processes_under(tmp_path) == []
+
+
+def kill(pid):
+    os.kill(pid, signal.SIGKILL)
+
+
+def visits(member):
+    return [e["round"] for e in events(member.folder) if e["event"] == "trained"]
+
+
+class Training(threading.Thread):
+    """`train` beside the test, with the error it ended with."""
+
+    def __init__(self, deployment):
+        super().__init__()
+        self.deployment = deployment
+        self.error = None
+
+    def run(self):
+        try:
+            self.deployment.train()
+        except FederationError as error:
+            self.error = error
+
+
+def test_silos_and_coordinators_that_are_killed_come_back(tmp_path):
+    settings = settings_of(rounds=40, deadline_s=150.0, quorum=2)
+    with on_loopback(tmp_path, settings, clients(tmp_path, 3)) as running:
+        deployment, victim = running.deployment, running.members["silo-1"]
+
+        def done():
+            return len(finished_rounds(deployment.folder))
+
+        training = Training(deployment)
+        training.start()
+        wait_for(lambda: done() >= 1)
+        learnt = max(visits(victim))
+        kill(victim.service.facts()["child"])  # its supervisor brings it back
+        wait_for(lambda: any("silo-1" in r["absent"] for r in finished_rounds(deployment.folder)))
+        assert victim.silo.status()["rounds"].popitem()[1] >= learnt
+        wait_for(lambda: max(visits(victim)) > learnt + 1)
+        wait_for(lambda: finished_rounds(deployment.folder)[-1]["active"] == [*running.members])
+
+        facts, before = deployment.service.facts(), done()
+        kill(facts["pid"])
+        kill(facts["child"])
+        training.join(PATIENCE)
+        assert training.error is not None
+        assert not deployment.status()["done"]
+
+        # The rest would be the same for long; the federation is told to end sooner.
+        shorten(deployment.folder, done() + 1)
+        deployment.train()
+        assert deployment.status()["done"]
+        assert done() > before
+        rounds = [record["round"] for record in finished_rounds(deployment.folder)]
+        assert rounds == [*range(1, len(rounds) + 1)]
+    assert processes_under(tmp_path) == []
+
+
+def shorten(folder, rounds):
+    path = folder / "federation.json"
+    whole = Coordinator.open(folder).settings.rounds
+    path.write_text(path.read_text().replace(f'"rounds": {whole}', f'"rounds": {rounds}'))
