@@ -35,7 +35,7 @@ TINY: dict[str, Any] = {
 RESPONSES = Regression(-10.0, 30.0)
 ON_RESPONSES = " on responses"
 
-NETWORKS = [name for name, method in METHODS.items() if method.has_rounds]
+NETWORKS = [n for n, method in METHODS.items() if method.has_rounds and not method.closed_form]
 NETWORKS_ON_BOTH = NETWORKS + [name + ON_RESPONSES for name in NETWORKS]
 METHODS_ON_BOTH = [name for name, m in METHODS.items() if "classification" in m.tasks] + [
     name + ON_RESPONSES for name, m in METHODS.items() if "regression" in m.tasks

@@ -17,6 +17,7 @@ from functools import cached_property
 from itertools import product
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from flic.algorithms.protocol import (
@@ -152,15 +153,11 @@ class Linked(Algorithm):
         known = Known(self, server, client)
         folds = known.folds()
         y = known.fold_labels(folds)
-        own = _best(known.fold_scores("own", folds), server.shared["scores.own"])
-        linked = _best(known.fold_scores("linked", folds), server.shared["scores.linked"])
-        found = _zeros(len(MAPPED), len(TEMPERATURES), len(WEIGHTS))
-        for i, scores in enumerate(known.fold_scores("mapped", folds)):
-            for j, temperature in enumerate(TEMPERATURES):
-                mapped = (temperature * scores).log_softmax(1)
-                for k, weights in enumerate(WEIGHTS):
-                    found[i, j, k] = _likelihood(_mixed((own, linked, mapped), weights), y)
-        return {"scores.mix": Entry(found, 1.0)}
+        own = known.best_fold_scores("own", folds)
+        linked = known.best_fold_scores("linked", folds)
+        mapped = _tempered(torch.stack(known.fold_scores("mapped", folds)))
+        found = [_likelihood(_mixed((own, linked, mapped), weights), y) for weights in WEIGHTS]
+        return {"scores.mix": Entry(torch.stack(found, -1), 1.0)}
 
     def predict(
         self, server: ServerState, stack: Stack, data: StackedData, splits: Sequence[Split]
@@ -312,6 +309,10 @@ class Known:
             for private in (False, True)
         ]
 
+    def _flat(self, name: str) -> list[tuple[_Expert, Shrinkage]]:
+        """Expert and setting at every place of a grid."""
+        return [(e, s) for e, settings in self._experts(name) for s in settings]
+
     # ---- cross-validation ----------------------------------------------------------------
 
     def folds(self) -> list[tuple[Tensor, Tensor]]:
@@ -342,6 +343,16 @@ class Known:
                     place += 1
         return [torch.cat(parts) for parts in found]
 
+    def best_fold_scores(self, name: str, folds: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        """Log-probabilities of held-out rows, as the federation finds best for an expert."""
+        setting, temperature = _place(self.server.shared[f"scores.{name}"])
+        expert, shrinkage = self._flat(name)[setting]
+        scores = [
+            expert.score(self.held, self.slot, train, expert.rows[test], [shrinkage])[0]
+            for train, test in folds
+        ]
+        return (TEMPERATURES[temperature] * torch.cat(scores)).log_softmax(1)
+
     # ---- the model -----------------------------------------------------------------------
 
     def mix(self, x: Tensor) -> Tensor:
@@ -365,8 +376,7 @@ class Known:
 
     def _linear(self, name: str, setting: int, temperature: int) -> dict[str, Tensor]:
         """An expert's scores as W and b, temperature included, of all of its features."""
-        flat = [(e, s) for e, settings in self._experts(name) for s in settings]
-        expert, shrinkage = flat[setting]
+        expert, shrinkage = self._flat(name)[setting]
         p, everything = expert.rows.shape[1], torch.arange(len(self.slot))
         probes = torch.cat([_zeros(1, p), torch.eye(p, dtype=torch.float64)])
         [scores] = expert.score(self.held, self.slot, everything, probes, [shrinkage])
@@ -421,21 +431,22 @@ def _entries(prefix: str, moments: Moments) -> dict[str, Entry]:
     return {prefix + name: Entry(value, 1.0) for name, value in parts}
 
 
+def _tempered(scores: Float[Tensor, "settings rows held"]) -> Tensor:
+    """Log-probabilities at every temperature, [settings, temperatures, rows, held]."""
+    temperatures = torch.tensor(TEMPERATURES, dtype=torch.float64)
+    return (scores[:, None] * temperatures[:, None, None]).log_softmax(-1)
+
+
 def _likelihoods(scores: Sequence[Tensor], y: Tensor) -> Tensor:
     """Mean log-likelihood under every setting and temperature."""
-    found = [[_likelihood((t * s).log_softmax(1), y) for t in TEMPERATURES] for s in scores]
-    return torch.stack([torch.stack(row) for row in found])
+    return _likelihood(_tempered(torch.stack(list(scores))), y)
 
 
-def _likelihood(logs: Tensor, y: Tensor) -> Tensor:
+def _likelihood(logs: Float[Tensor, "*grid rows held"], y: Tensor) -> Float[Tensor, "*grid"]:
+    """Mean log-likelihood of the rows' own classes."""
+    of_truth = logs[..., torch.arange(len(y)), y]
     # A single hopeless row must not outvote all others.
-    return logs.gather(1, y[:, None]).clamp_min(-10.0).mean()
-
-
-def _best(scores: Sequence[Tensor], likelihoods: Tensor) -> Tensor:
-    """Log-probabilities at the setting and temperature that the federation finds best."""
-    setting, temperature = _place(likelihoods)
-    return (TEMPERATURES[temperature] * scores[setting]).log_softmax(1)
+    return of_truth.clamp_min(-10.0).mean(-1)
 
 
 def _place(likelihoods: Tensor) -> tuple[int, int]:
@@ -445,7 +456,7 @@ def _place(likelihoods: Tensor) -> tuple[int, int]:
 def _mixed(parts: tuple[Tensor, ...], weights: tuple[float, ...]) -> Tensor:
     mixed = sum(w * part for w, part in zip(weights, parts, strict=True))
     assert isinstance(mixed, Tensor)
-    return mixed.log_softmax(1)
+    return mixed.log_softmax(-1)
 
 
 def _zeros(*shape: int) -> Tensor:

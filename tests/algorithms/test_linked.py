@@ -1,0 +1,154 @@
+"""Linked features: what is shared pays where it is shared, and costs nothing where it is not."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from flic.algorithms import MethodSettings, ServerState
+from flic.algorithms.estimators import Lda
+from flic.algorithms.linked import Known, Linked, apply_mix
+from flic.data.client_data import ClientData, FederatedData, Split
+from flic.data.schema import FeatureSchema
+from flic.data.task import Classification
+from flic.federation.roster import Roster
+from flic.federation.work import Task, Workshop
+
+CLASSES, FEATURES = 3, 12
+SETTINGS = MethodSettings.model_validate({"linked": {"random_features": 32}})
+NAMES = tuple(f"f{i}" for i in range(FEATURES))
+CENTRES = torch.randn(CLASSES, FEATURES, generator=torch.Generator().manual_seed(0)) * 0.7
+
+
+def make_client(i, names=NAMES, rows=18, space="ward"):
+    rng = torch.Generator().manual_seed(i)
+    parts = []
+    for count in (rows, 200):
+        y = torch.arange(count) % CLASSES
+        x = CENTRES[y] + torch.randn(count, FEATURES, generator=rng)
+        parts.append(Split(x, y))
+    train, test = parts
+    nothing = test.take(torch.zeros(len(test), dtype=torch.bool))
+    return ClientData(f"client-{i}", FeatureSchema(space, names), train, nothing, test)
+
+
+def learn(clients):
+    """Workshop and server after all uploads."""
+    data = FederatedData("linked", Classification(CLASSES), tuple(clients))
+    roster = Roster(data, SETTINGS.embedding, dtype=torch.float32)
+    algorithm = Linked(SETTINGS, roster.population, seed=0, dtype=torch.float32)
+    shop, server = Workshop(algorithm, roster, 0), algorithm.init_server()
+    for round in range(1 - algorithm.preparations, 1):
+        server = ServerState(round, server.shared)
+        names = tuple(roster.names)
+        answer = shop.do(Task("prepare", server, names, [{}] * len(names)))
+        server = algorithm.aggregate(server, answer.updates)
+    return shop, server
+
+
+def accuracy(clients):
+    shop, server = learn(clients)
+    names = tuple(shop.roster.names)
+    scores = shop.do(Task("evaluate", server, names, [{}] * len(names))).scores
+    return sum(s.test.right for s in scores.values()) / sum(s.test.rows for s in scores.values())
+
+
+def alone(clients):
+    data = FederatedData("alone", Classification(CLASSES), tuple(clients))
+    roster = Roster(data, SETTINGS.embedding, dtype=torch.float32)
+    lda = Lda(SETTINGS, roster.population, seed=0, dtype=torch.float32)
+    names = tuple(roster.names)
+    shop = Workshop(lda, roster, 0)
+    scores = shop.do(Task("evaluate", lda.init_server(), names, [{}] * len(names))).scores
+    return sum(s.test.right for s in scores.values()) / sum(s.test.rows for s in scores.values())
+
+
+@pytest.fixture(scope="module")
+def ward():
+    return [make_client(i) for i in range(8)]
+
+
+def test_linked_features_pay(ward):
+    assert accuracy(ward) > alone(ward) + 0.05
+
+
+def test_features_of_other_names_neither_pay_nor_cost(ward):
+    apart = [
+        replace(c, schema=FeatureSchema("ward", tuple(f"{c.name} {n}" for n in NAMES)))
+        for c in ward
+    ]
+    assert accuracy(apart) == pytest.approx(alone(apart), abs=0.03)
+
+
+def test_wrong_links_are_noticed_by_cross_validation(ward):
+    def shuffled(c, i):
+        order = torch.randperm(FEATURES, generator=torch.Generator().manual_seed(i)).tolist()
+        return replace(c, schema=FeatureSchema("ward", tuple(NAMES[j] for j in order)))
+
+    wrong = [shuffled(c, i) for i, c in enumerate(ward)]
+    assert accuracy(wrong) > alone(wrong) - 0.03
+
+
+def test_half_linked_is_not_below_alone(ward):
+    half = [
+        replace(
+            c,
+            schema=FeatureSchema("ward", (*NAMES[:6], *(f"{c.name} {name}" for name in NAMES[6:]))),
+        )
+        for c in ward
+    ]
+    assert accuracy(half) > alone(half)
+
+
+def test_the_model_as_tensors_is_the_client_s_prediction(ward):
+    shop, server = learn(ward)
+    client = ward[2]
+    model = Known(shop.algorithm, server, client).model()
+    [scores] = shop.algorithm.predict(
+        server, None, shop.roster.stacked_data([client.name]), [client.test]
+    )
+    torch.testing.assert_close(apply_mix(model, client.test.x).float(), scores, rtol=0, atol=1e-5)
+
+
+def test_sums_do_not_depend_on_who_works_beside_whom(ward):
+    _, together = learn(ward)
+    _, turned = learn(ward[::-1])
+    for name, value in together.shared.items():
+        torch.testing.assert_close(value, turned.shared[name], rtol=0, atol=1e-8)
+
+
+def test_a_client_that_fails_is_as_if_it_had_never_been(ward):
+    shop, server = learn(ward[:-1])
+    other, same = learn(ward[:-1])
+    assert shop.roster.names == other.roster.names
+    for name, value in server.shared.items():
+        assert torch.equal(value, same.shared[name])
+
+
+def test_a_class_of_few_rows_is_in_no_sum(ward):
+    settings = MethodSettings.model_validate(
+        {"linked": {"random_features": 8, "min_rows_per_class": 5}}
+    )
+    few = ward[0].train.take((ward[0].train.y != 1) | (torch.arange(18) < 6))
+    client = replace(ward[0], train=few)
+    assert client.class_counts[1] == 2
+    data = FederatedData("few", Classification(CLASSES), (client, *ward[1:]))
+    roster = Roster(data, settings.embedding, dtype=torch.float32)
+    algorithm = Linked(settings, roster.population, seed=0, dtype=torch.float32)
+    server = ServerState(-2, algorithm.init_server().shared)
+    shop = Workshop(algorithm, roster, 0)
+    [update] = shop.do(Task("prepare", server, (client.name,), [{}])).updates
+    count = update.entries["moments.ward.linear.count"].value
+    assert (count[1] == 0).all()
+    assert (count[0] == client.class_counts[0]).all()
+
+
+def test_what_leaves_are_sums_and_likelihoods(ward):
+    shop, server = learn(ward)
+    rows = {len(c.train) for c in ward}
+    for round in (-2, -1, 0):
+        state = ServerState(round, server.shared)
+        [update] = shop.do(Task("prepare", state, ("client-1",), [{}])).updates
+        assert {name.split(".")[0] for name in update.entries} <= {"moments", "scores"}
+        for entry in update.entries.values():
+            assert not set(entry.value.shape) & rows
