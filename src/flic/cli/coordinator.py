@@ -234,12 +234,16 @@ def bench(
             str(one.silos),
             f"{one.flower_seconds:.1f}",
             f"{one.simulator_seconds:.2f}",
-            f"{one.bytes_per_silo:.0f}",
+            f"{one.flower_bytes:.0f}",
+            f"{one.simulator_bytes:.0f}",
             f"{one.start_seconds:.0f}",
         ]
         for one in found
     ]
-    columns = ["silos", "s a round", "s in the simulator", "bytes a silo and round", "s to start"]
+    columns = [
+        *("silos", "s a round", "s in the simulator", "bytes a silo and round"),
+        *("bytes in the simulator", "s to start"),
+    ]
     table("Flower on this machine: all processes on loopback, TLS and keys", columns, rows)
     typer.echo(
         "Flower starts a process for every request to a silo, which imports torch anew; the "

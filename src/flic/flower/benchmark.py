@@ -37,7 +37,8 @@ class Overhead:
     silos: int
     flower_seconds: float
     simulator_seconds: float
-    bytes_per_silo: float
+    flower_bytes: float  # a silo and round: tensors, weights, loss terms
+    simulator_bytes: float  # the tensors alone
     start_seconds: float  # until every process runs and every silo is let in
 
 
@@ -88,7 +89,8 @@ def _measured(count: int, on_round: OnRound) -> Overhead:
         silos=count,
         flower_seconds=fmean(record["seconds"] for record in records),
         simulator_seconds=fmean(record["seconds"] for record in alone),
-        bytes_per_silo=fmean(record["bytes_sent"] / count for record in records),
+        flower_bytes=fmean(record["bytes_sent"] / count for record in records),
+        simulator_bytes=fmean(record["bytes_sent"] / count for record in alone),
         start_seconds=started,
     )
 
