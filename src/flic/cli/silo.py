@@ -100,8 +100,8 @@ def init(
     for message in notices:
         notice(message)
     near = Path(os.path.relpath(client.data, folder.resolve())).as_posix()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     silo = SiloFolder.create(folder, client.model_copy(update={"data": near}))
-    folder.chmod(0o700)
     member = Membership(silo)
     member.make_key()
     _show_leaving(silo, silo.announce(settings), exact=federation is not None)
