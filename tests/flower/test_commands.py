@@ -236,6 +236,18 @@ def test_plain_text_works_on_this_machine(flic, rows, tmp_path):
         assert coordinator.wait(60) == 0
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+def test_the_cost_of_flower_is_measured(flic, monkeypatch):
+    monkeypatch.setattr("flic.flower.benchmark.ROUNDS", 1)
+    code, said = flic("coordinator bench --silos 2 --format json")
+    assert code == 0, said
+    (found,) = json.loads(said)
+    assert found["silos"] == 2
+    assert (found["flower_bytes"], found["simulator_bytes"]) == (168, 128)
+    assert found["flower_seconds"] > found["simulator_seconds"] > 0
+
+
 def quick_start():
     page = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
     section = page.split("## On one machine")[1]

@@ -255,12 +255,32 @@ class Deployment:
             raise FederationError(f"the run ended before its last round: {problem}")
 
     def _begin(self) -> str:
+        """The number of a new run, once an app that outlived its SuperLink is gone."""
+        until = time.monotonic() + READY_S
+        while True:
+            try:
+                with alone_in(self.folder):
+                    break
+            except RunFolderError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(POLL_S)
         where = f"coordinator-dir={toml_text(str(self.folder))}"
-        return str(self._ask("run", str(self.folder / "app"), "-c", where)["run-id"])
+        run = str(self._ask("run", str(self.folder / "app"), "-c", where)["run-id"])
+        _write_json(self._begun, {"run": run, "superlink": self.service.facts()})
+        return run
 
     def _under_way(self) -> str | None:
-        runs = self._ask("list")["runs"]
-        return next((str(r["run-id"]) for r in runs if r["status"] in UNDER_WAY), None)
+        """The run that goes on; Flower calls one running for a while after its SuperLink died."""
+        begun = json.loads(self._begun.read_bytes()) if self._begun.exists() else {}
+        if not begun or begun["superlink"] != self.service.facts():
+            return None
+        return begun["run"] if self._status_of(begun["run"]) in UNDER_WAY else None
+
+    @property
+    def _begun(self) -> Path:
+        """The latest run, and the process that it belongs to."""
+        return self.folder / "flower" / "run.json"
 
     def _follow(self, run: str, total: int, on_round: OnRound) -> None:
         """Tell of every round until Flower says that the run is over."""

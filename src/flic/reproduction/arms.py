@@ -39,6 +39,7 @@ _SEARCH: dict[str, Sequence[Changes]] = {
     "logistic": [{"estimators": {"logistic_c": c}} for c in (0.03, 0.3, 3.0)],
     "boosting": [{"estimators": {"boosting_rate": rate}} for rate in (0.03, 0.1, 0.3)],
     "lda": [{}],  # Ledoit and Wolf's shrinkage is a formula, nothing is left to choose
+    "linked": [{}],  # it chooses by its own cross-validation over the federation
 }
 
 _NO_HIDDEN: Changes = {"model": {"hidden_layer": False}}
@@ -61,6 +62,7 @@ HONEST = [
     Arm("hetfedrep", "hetfedrep"),
     Arm("within-space", "within-space"),
     Arm("fedavg", "fedavg", _NO_HIDDEN),
+    Arm("linked", "linked"),
     Arm("permuted-anchors", "permuted-anchors", _NO_HIDDEN),
 ]
 
