@@ -11,12 +11,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from flic.algorithms import Algorithm, build_algorithm
 from flic.algorithms.estimators import PooledLda
 from flic.algorithms.linked import Known, Linked
 from flic.algorithms.settings import MethodSettings
-from flic.data.client_data import FederatedData
+from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification, TaskName
 from flic.federation.journal import MemoryJournal, Record
@@ -24,12 +25,14 @@ from flic.federation.loop import Schedule, Simulation
 from flic.federation.roster import Roster
 from flic.federation.runners import InProcess
 from flic.federation.work import Workshop
+from flic.shapes import Named
 from flic.silos.encoding import (
     EncodedFederation,
     EncodedSilo,
     features_from,
     groups_of_one_space,
     in_space,
+    linked_features,
     linked_spaces,
     shared_columns,
 )
@@ -296,12 +299,13 @@ class LinkedColumns(Candidate):
     tasks = ("classification",)
 
     def served(self, encoded: EncodedFederation) -> list[str]:
-        return list(linked_spaces({s.name: s.encoder.features for s in encoded.silos}))
+        return list(linked_spaces({s.name: linked_features(s)[0] for s in encoded.silos}))
 
     def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
-        spaces = linked_spaces({s.name: s.encoder.features for s in encoded.silos})
+        shared = {silo.name: linked_features(silo) for silo in encoded.silos}
+        spaces = linked_spaces({name: names for name, (names, _, _) in shared.items()})
         clients = tuple(
-            replace(silo.plain, schema=FeatureSchema(spaces[silo.name], silo.encoder.features))
+            _in_shared_units(silo.plain, spaces[silo.name], *shared[silo.name])
             for silo in encoded.silos
             if silo.name in spaces
         )
@@ -316,10 +320,29 @@ class LinkedColumns(Candidate):
         assert server is not None
         num = encoded.task.num_outputs
         models = {
-            c.name: LinkedModel(Known(algorithm, server, c).model(), c.classes, num)
+            c.name: LinkedModel(
+                _in_own_units(Known(algorithm, server, c).model(), *shared[c.name][1:]),
+                c.classes,
+                num,
+            )
             for c in clients
         }
         return Learned(models, journal.records, server.shared)
+
+
+def _in_shared_units(
+    client: ClientData, space: str, names: Sequence[str], factor: Tensor, offset: Tensor
+) -> ClientData:
+    train = Split((client.train.x * factor + offset).float(), client.train.y)
+    test = Split((client.test.x * factor + offset).float(), client.test.y)
+    schema = FeatureSchema(space, tuple(names))
+    return replace(client, schema=schema, train=train, test=test)
+
+
+def _in_own_units(model: Named, factor: Tensor, offset: Tensor) -> dict[str, Tensor]:
+    """The model for rows in the client's own units: (f x + o − m) / s = (x − (m − o)/f) / (s/f)."""
+    shift, scale = (model["shift"] - offset) / factor, model["scale"] / factor
+    return {**model, "shift": shift, "scale": scale}
 
 
 CANDIDATES: dict[str, Candidate] = {

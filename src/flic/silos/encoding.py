@@ -10,6 +10,7 @@ import torch
 
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
+from flic.data.tables.declared import Declared
 from flic.data.tables.encoder import TableEncoder
 from flic.data.tables.table import Column, SiloTable
 from flic.data.task import Task
@@ -20,6 +21,7 @@ class EncodedSilo:
     """One client's rows as numbers, and how they became so."""
 
     columns: tuple[Column, ...]
+    declared: Declared
     encoder: TableEncoder
     data: ClientData  # features standardised by the client's own rows
     plain: ClientData  # the same features in units that mean the same everywhere
@@ -58,7 +60,7 @@ def _encode(table: SiloTable, train: np.ndarray, test: np.ndarray) -> EncodedSil
     testing = table.take(test)
     data = _client(table.name, encoder.transform, encoder.features, training, testing)
     plain = _client("columns", encoder.plain, encoder.features, training, testing)
-    return EncodedSilo(table.columns, encoder, data, plain)
+    return EncodedSilo(table.columns, table.declared, encoder, data, plain)
 
 
 def _client(
@@ -94,6 +96,20 @@ def groups_of_one_space(tables: Mapping[str, Sequence[Column]]) -> list[list[str
     for name, columns in tables.items():
         alike.setdefault(frozenset(columns), []).append(name)
     return [names for names in alike.values() if len(names) > 1]
+
+
+def linked_features(silo: EncodedSilo) -> tuple[list[str], torch.Tensor, torch.Tensor]:
+    """Names under which features are shared, and factor and offset into the shared units."""
+    links, apart = silo.declared.links, silo.declared.unlinked
+    names, factors, offsets = [], [], []
+    for feature, source in zip(silo.encoder.features, silo.encoder.sources, strict=True):
+        link = links.get(source)
+        name = feature if link is None else link.name + feature.removeprefix(source)
+        names.append(f"{feature} of {silo.name}" if source in apart else name)
+        in_units = link is not None and feature == source
+        factors.append(link.factor if link is not None and in_units else 1.0)
+        offsets.append(link.offset if link is not None and in_units else 0.0)
+    return names, torch.tensor(factors).double(), torch.tensor(offsets).double()
 
 
 def linked_spaces(features: Mapping[str, Sequence[str]]) -> dict[str, str]:

@@ -4,9 +4,9 @@ Part 1 of the flow, for tables: the keys that a federation file and each of its 
 """
 
 from collections.abc import Iterator
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, field_serializer, field_validator
+from pydantic import BeforeValidator, Field, field_serializer, field_validator
 
 from flic.settings import Section
 
@@ -28,6 +28,25 @@ def is_list_of_values(value: object) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(v, Raw) for v in value)
 
 
+class Link(Section):
+    """What a column is called where it is shared, and how it gets into the shared unit."""
+
+    name: str = Field(min_length=1)
+    factor: float = 1.0  # value in the shared unit = factor · value + offset
+    offset: float = 0.0
+
+    @field_validator("factor")
+    @classmethod
+    def _can_be_undone(cls, factor: float) -> float:
+        if factor == 0:
+            raise ValueError("expected a factor other than 0")
+        return factor
+
+
+def _link(link: object) -> object:
+    return {"name": link} if isinstance(link, str) else link
+
+
 class Declared(Section):
     """Columns to leave out, kinds of columns, and values that mean "not measured"."""
 
@@ -39,6 +58,8 @@ class Declared(Section):
     texts: tuple[str, ...] = ()
     missing: dict[str, tuple[Raw, ...]] = Field(default_factory=dict)  # column, or "*" → values
     missing_markers: tuple[str, ...] = MISSING_MARKERS
+    links: dict[str, Annotated[Link, BeforeValidator(_link)]] = Field(default_factory=dict)
+    unlinked: tuple[str, ...] = ()  # mean something else than columns of the same name elsewhere
 
     @field_validator("missing", mode="plain")
     @classmethod
@@ -89,6 +110,8 @@ class Declared(Section):
             **lists,
             missing=default.missing | self.missing,
             missing_markers=markers.missing_markers,
+            links=default.links | self.links,
+            unlinked=(*default.unlinked, *self.unlinked),
         )
 
     def only(self) -> "Declared":

@@ -1,0 +1,77 @@
+"""Links that are declared: other names, other units, and columns that mean something else."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from flic.data.tables import Column, Declared, SiloTable
+from flic.data.task import Classification
+from flic.silos.candidates import LinkedColumns
+from flic.silos.encoding import encode
+from flic.silos.settings import FitSettings
+
+SETTINGS = FitSettings(network={"linked": {"random_features": 16}})
+COLUMNS = ("weight", "height")
+
+
+def ward(name, seed, columns=COLUMNS, rows=24):
+    rng = np.random.default_rng(seed)
+    y = np.arange(rows) % 2
+    x = rng.normal(size=(rows, 2)) * [8, 5] + [70, 170] + np.outer(y, [6, -3])
+    frame = pd.DataFrame(x, columns=list(columns))
+    return SiloTable(name, tuple(Column(c, "number") for c in columns), frame, y)
+
+
+def encoded(tables):
+    rows = {t.name: (np.arange(16), np.arange(16, len(t))) for t in tables}
+    return encode(tables, Classification(2), rows)
+
+
+def scores(tables):
+    """Held-out scores of every served client."""
+    together = encoded(tables)
+    models = LinkedColumns().learn(together, SETTINGS, seed=0).models
+    rows = {silo.name: silo.plain.test.x.numpy() for silo in together.silos}
+    return {name: model.predict(rows[name]) for name, model in models.items()}
+
+
+@pytest.fixture
+def plain():
+    return [ward(name, seed) for seed, name in enumerate("abc")]
+
+
+def in_pounds(table):
+    """The same client with other names and units, and links that say so."""
+    frame = table.frame.rename(columns={"weight": "lbs", "height": "tall"})
+    frame["lbs"] = frame["lbs"] / 0.4536
+    declared = Declared.model_validate(
+        {"links": {"lbs": {"name": "weight", "factor": 0.4536}, "tall": "height"}}
+    )
+    columns = tuple(Column(c, "number") for c in ("lbs", "tall"))
+    return replace(table, frame=frame, columns=columns, declared=declared)
+
+
+def test_another_name_and_unit_change_nothing(plain):
+    expected = scores(plain)
+    got = scores([in_pounds(plain[0]), *plain[1:]])
+    for name in expected:
+        np.testing.assert_allclose(got[name], expected[name], atol=2e-3)
+
+
+def test_without_the_links_nobody_learns_from_it(plain):
+    apart = replace(in_pounds(plain[0]), declared=Declared())
+    served = LinkedColumns().served(encoded([apart, *plain[1:]]))
+    assert served == ["b", "c"]
+
+
+def test_an_unlinked_column_is_private(plain):
+    declared = Declared(unlinked=("weight", "height"))
+    tables = [replace(plain[0], declared=declared), *plain[1:]]
+    assert LinkedColumns().served(encoded(tables)) == ["b", "c"]
+
+
+def test_a_factor_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="expected a factor other than 0"):
+        Declared.model_validate({"links": {"a": {"name": "b", "factor": 0}}})
