@@ -12,6 +12,7 @@ from flic.cli.coordinator import app as coordinator
 from flic.cli.fit import fit
 from flic.cli.init import init
 from flic.cli.join import join
+from flic.cli.link import link
 from flic.cli.predict import evaluate, predict
 from flic.cli.report import report
 from flic.cli.reproduce import reproduce
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 app.command()(init)
 app.command()(check)
+app.command()(link)
 app.command()(fit)
 app.command()(predict)
 app.command()(evaluate)

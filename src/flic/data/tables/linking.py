@@ -1,0 +1,101 @@
+"""Which further columns might be the same thing: proposals with their evidence, for a person.
+
+Part 1 of the flow, for tables. Columns of one name and kind are linked already; nothing is ever
+linked by a proposal.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import combinations
+
+import numpy as np
+
+from flic.data.tables.table import Column, SiloTable
+
+LIKELY = 0.6
+NAME_SHARE = 0.6  # of the score; the rest is what the values say
+
+#: Factors between units that columns are often kept in.
+UNITS = {
+    "pounds to kilograms": 0.45359,
+    "inches to centimetres": 2.54,
+    "feet to metres": 0.3048,
+    "thousands": 1000.0,
+    "hundreds": 100.0,
+    "mmol/l to mg/dl of cholesterol": 38.67,
+    "mmol/l to mg/dl of glucose": 18.02,
+}
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Two columns of two clients that look like one thing."""
+
+    score: float
+    first: tuple[str, str]  # client, column
+    second: tuple[str, str]
+    evidence: tuple[str, ...]
+    factor: float = 1.0  # from the second's unit into the first's
+
+
+def propose_links(tables: Sequence[SiloTable]) -> list[Proposal]:
+    """Likely links between columns that are not linked by their names, best first."""
+    found = [
+        proposal
+        for one, other in combinations(tables, 2)
+        for proposal in _between(one, other)
+        if proposal.score >= LIKELY
+    ]
+    return sorted(found, key=lambda p: (-p.score, p.first, p.second))
+
+
+def _between(one: SiloTable, other: SiloTable) -> Iterator[Proposal]:
+    own, theirs = set(one.columns), set(other.columns)
+    for a in one.columns:
+        for b in other.columns:
+            if a.kind == b.kind != "text" and a not in theirs and b not in own:
+                yield _compare(one, a, other, b)
+
+
+def _compare(one: SiloTable, a: Column, other: SiloTable, b: Column) -> Proposal:
+    by_name = name_similarity(a.name, b.name)
+    by_value, said, factor = _values(one, a, other, b)
+    score = NAME_SHARE * by_name + (1 - NAME_SHARE) * by_value
+    evidence = (f"names {by_name:.0%} alike", said)
+    return Proposal(round(score, 3), (one.name, a.name), (other.name, b.name), evidence, factor)
+
+
+def name_similarity(a: str, b: str) -> float:
+    """How alike two names are, 0 to 1: letters in order, or words in common."""
+    words = [re.findall(r"[a-z]+|\d+", name.casefold()) for name in (a, b)]
+    letters = SequenceMatcher(None, "".join(words[0]), "".join(words[1])).ratio()
+    sets = [set(w) for w in words]
+    common = len(sets[0] & sets[1]) / max(1, min(map(len, sets)))
+    return max(letters, 0.9 * common)
+
+
+def _values(one: SiloTable, a: Column, other: SiloTable, b: Column) -> tuple[float, str, float]:
+    """How alike the values are, what is said of it, and a factor between their units."""
+    x, y = one.frame[a.name].dropna(), other.frame[b.name].dropna()
+    if not len(x) or not len(y):
+        return 0.0, "no values to compare", 1.0
+    if a.kind == "category":
+        levels = set(x), set(y)
+        share = len(levels[0] & levels[1]) / len(levels[0] | levels[1])
+        return share, f"{share:.0%} of the levels in common", 1.0
+    numbers = [np.asarray(v.astype("int64") if a.kind == "date" else v, float) for v in (x, y)]
+    plain = _overlap(*numbers)
+    best = max(UNITS.items(), key=lambda unit: _overlap(numbers[0], numbers[1] * unit[1]))
+    converted = _overlap(numbers[0], numbers[1] * best[1])
+    if a.kind == "number" and converted > plain + 0.5:
+        return converted, f"ranges overlap by {converted:.0%} after {best[0]}", best[1]
+    return plain, f"ranges overlap by {plain:.0%}", 1.0
+
+
+def _overlap(x: np.ndarray, y: np.ndarray) -> float:
+    """Share of the joint range between the 5 % and 95 % quantiles that both have."""
+    (a, b), (c, d) = np.quantile(x, [0.05, 0.95]), np.quantile(y, [0.05, 0.95])
+    whole = max(b, d) - min(a, c)
+    return float(max(0.0, min(b, d) - max(a, c)) / whole) if whole > 0 else float(a == c)

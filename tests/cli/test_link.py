@@ -1,0 +1,34 @@
+"""`flic link` as a user types it."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+
+@pytest.fixture
+def wards(tmp_path):
+    rng = np.random.default_rng(0)
+    ill = np.arange(30) % 2
+    north = pd.DataFrame({"weight": rng.normal(75, 9, 30), "ill": ill})
+    south = pd.DataFrame({"weight_lb": rng.normal(75, 9, 30) / 0.45359, "ill": ill})
+    text = 'label = "ill"\n'
+    for name, frame in {"north": north, "south": south}.items():
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+        text += f'[[clients]]\nname = "{name}"\ndata = "{name}.csv"\n'
+    (tmp_path / "federation.toml").write_text(text)
+    return tmp_path / "federation.toml"
+
+
+def test_a_link_is_proposed_and_how_to_confirm_it(flic, wards):
+    done = flic("link", str(wards))
+    assert done.code == 0
+    assert "south: weight_lb" in done.out
+    assert 'links = { "weight_lb" = { name = "weight", factor = 0.45359 } }' in done.out
+    assert "links" not in wards.read_text()
+
+
+def test_proposals_for_programs(flic, wards):
+    [found] = json.loads(flic("link", str(wards), "--format", "json").out)
+    assert found["factor"] == pytest.approx(0.45359)
