@@ -70,3 +70,12 @@ def test_a_report_of_a_fitted_folder(flic_here, fitted, tmp_path):
     assert "<script src" not in page
     again = flic_here("predict", fitted, "--client", "north", "new.csv", "-o", "out.csv")
     assert again.code == 0  # the report does no harm to the folder
+
+
+def test_a_device_is_not_replaced_by_predictions(flic_here, fitted, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    said = flic_here("predict", str(fitted), str(tmp_path / "north.csv"), "--client", "north", "-o", str(pipe))
+    assert said.code == 2
+    assert "no ordinary file" in said.err
+    assert stat.S_ISFIFO(pipe.stat().st_mode)

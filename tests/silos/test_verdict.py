@@ -138,3 +138,9 @@ def test_candidates_that_rank_by_losses_keep_their_sign():
     for line in found.clients:
         gain = line.alone_score - line.federation_score  # a lower loss is better
         assert line.difference.mean == pytest.approx(gain)
+
+
+def test_equal_gains_on_few_splits_prove_nothing():
+    found = difference(np.array([-0.067, -0.067]), 0.25, least=0.5 / 15)
+    assert found.word == "no difference shown"
+    assert found.low < found.mean < found.high

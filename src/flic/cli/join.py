@@ -7,7 +7,7 @@ import typer
 
 from flic.cli.check import need_pandas
 from flic.cli.fit import show_verdict
-from flic.cli.predict import Fitted
+from flic.cli.predict import Encoding, Fitted
 from flic.cli.run import Workers
 from flic.cli.screen import notice
 from flic.errors import ConfigError
@@ -27,6 +27,7 @@ def join(
     drop: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="No feature; may be repeated.")
     ] = None,
+    encoding: Encoding = "utf-8",
     workers: Workers = 1,
 ) -> None:
     """Add a new site: it gets the shared anchors, learns its own part, and has a verdict."""
@@ -41,6 +42,7 @@ def join(
     client = Client(
         name=name,
         data=str(data.absolute()),
+        encoding=encoding,
         label=label,
         labels=label_names(fitted),
         drop=tuple(drop or ()),

@@ -108,6 +108,9 @@ class FittedFederation:
     portrait: Mapping[str, Any]  # plain values for the report: latent view, alignment, traffic
     notices: Sequence[str] = ()
 
+    def __repr__(self) -> str:
+        return f"FittedFederation({', '.join(self.clients)})"
+
     def __deepcopy__(self, memo: object) -> "FittedFederation":
         """Itself: nothing of it changes, and scikit-learn copies what estimators are given."""
         return self

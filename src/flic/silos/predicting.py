@@ -11,7 +11,7 @@ import pandas as pd
 from flic.data.tables import stream_table
 from flic.data.tables.labels import quoted
 from flic.data.task import Classification
-from flic.errors import DataError
+from flic.errors import ConfigError, DataError
 from flic.silos.fitted import FittedClient, Predicted
 from flic.silos.metrics import figures
 
@@ -21,15 +21,19 @@ EXAMPLES = 3
 Tell = Callable[[str], None]
 
 
-def predict_file(client: FittedClient, source: Path, target: Path, *, tell: Tell) -> int:
+def predict_file(
+    client: FittedClient, source: Path, target: Path, *, tell: Tell, encoding: str = "utf-8"
+) -> int:
     """Write the predictions of a file's rows beside nothing or over a whole file; their number."""
+    target = target.resolve()
+    refuse_target(target)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     count = 0
     try:
         with temporary.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(_header(client))
-            for _, predicted in _parts(client, source, tell):
+            for _, predicted in _parts(client, source, tell, encoding):
                 writer.writerows(_rows(predicted))
                 count += len(predicted.values)
             file.flush()
@@ -40,13 +44,27 @@ def predict_file(client: FittedClient, source: Path, target: Path, *, tell: Tell
     return count
 
 
+def refuse_target(target: Path) -> None:
+    """Refuse a place that no file can be renamed to: a device, a folder, or below no folder."""
+    if target.exists() and not target.is_file():
+        raise ConfigError(
+            f"--out is {target}, which is no ordinary file; expected a new file or one to replace. "
+            "Choose another."
+        )
+    if not target.parent.is_dir():
+        raise ConfigError(
+            f"--out is {target}, and there is no folder {target.parent}; expected one that exists. "
+            "Make it, or choose another."
+        )
+
+
 def evaluate_file(
-    client: FittedClient, source: Path, *, tell: Tell
+    client: FittedClient, source: Path, *, tell: Tell, encoding: str = "utf-8"
 ) -> tuple[int, dict[str, float]]:
     """Number of labelled rows of a file, and the metrics of their predictions."""
     scores: list[np.ndarray] = []
     labels: list[np.ndarray] = []
-    for frame, predicted in _parts(client, source, tell):
+    for frame, predicted in _parts(client, source, tell, encoding):
         y, rows = client.labelling.read(frame, client.declared)
         scores.append(predicted.scores[rows])
         labels.append(y)
@@ -60,12 +78,12 @@ def evaluate_file(
 
 
 def _parts(
-    client: FittedClient, source: Path, tell: Tell
+    client: FittedClient, source: Path, tell: Tell, encoding: str
 ) -> Iterator[tuple[pd.DataFrame, Predicted]]:
     """Raw and predicted rows, part by part; what is noted of several parts is told once."""
     told: set[str] = set()
     unseen: dict[str, list[str]] = {}
-    for frame in stream_table(source, chunk_rows=CHUNK_ROWS):
+    for frame in stream_table(source, chunk_rows=CHUNK_ROWS, encoding=encoding):
         predicted = client.predict(frame)
         for note in predicted.notes:
             if note not in told:

@@ -92,7 +92,9 @@ def verdict(
     def against_alone(kind: str, clients: Sequence[str]) -> Difference:
         sign = 1.0 if HIGHER_IS_BETTER[metric] else -1.0
         gains = [chosen[kind][c] - chosen["alone"][c] for c in clients]
-        return difference(sign * np.mean(gains, axis=0), share)
+        tested = share * sum(rows[c] for c in clients)
+        least = 0.5 / max(1.0, tested) if metric in _AS_PERCENT else 0.0
+        return difference(sign * np.mean(gains, axis=0), share, least=least)
 
     lines = tuple(
         _line(client, count, results, final, chosen, metric, against_alone)
@@ -108,13 +110,17 @@ def verdict(
     )
 
 
-def difference(gains: np.ndarray, test_share: float) -> Difference:
-    """Mean gain over splits with an interval that knows that splits share training rows."""
+def difference(gains: np.ndarray, test_share: float, *, least: float = 0.0) -> Difference:
+    """Mean gain over splits with an interval that knows that splits share training rows.
+
+    A share of rows moves in steps: equal gains on few splits are luck, so their deviation is
+    `least` at the least, half a step.
+    """
     gains = gains[~np.isnan(gains)]
     if len(gains) < 2:
         return Difference(float(np.mean(gains)) if len(gains) else 0.0, -np.inf, np.inf)
     mean, count = float(gains.mean()), len(gains)
-    variance = gains.var(ddof=1) * (1 / count + test_share / (1 - test_share))
+    variance = max(float(gains.var(ddof=1)), least**2) * (1 / count + test_share / (1 - test_share))
     half = float(student.ppf(0.975, count - 1) * np.sqrt(variance))
     return Difference(mean, mean - half, mean + half)
 

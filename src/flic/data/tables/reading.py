@@ -6,6 +6,7 @@ by `columns`. Whatever cannot be read is a `DataError` that names the file.
 
 import codecs
 import csv
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -284,9 +285,11 @@ def _text_batches(
                 column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
             ),
         )
-        for batch in reader:
-            last = batch if len(batch) else last
-            yield batch
+        # Closed at once, also after an error: its thread would outlive the interpreter.
+        with reader:
+            for batch in reader:
+                last = batch if len(batch) else last
+                yield batch
     except UnicodeError:
         raise _not_encoded(path, encoding) from None
     except pa.ArrowInvalid as error:
@@ -359,10 +362,27 @@ def _read_query(path: Path, query: str | None) -> pd.DataFrame:
             f'{path}: is a database; expected a `query` beside it, such as "SELECT * FROM '
             'visits". Add one.'
         )
+    if not _SELECT.match(query):
+        raise _failed_query(path, f"it begins with {query.split()[:1]}")
     frame = _duckdb(path, query) if path.suffix.lower() == ".duckdb" else _sqlite(path, query)
     if not len(frame):
         raise DataError(f"{path}: the query gives no rows; expected some. Correct it.")
     return frame
+
+
+_SELECT = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
+_READING = {
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_FUNCTION,
+    sqlite3.SQLITE_RECURSIVE,
+}
+
+
+def _only_reading(action: int, *about: object) -> int:
+    """Refuse whatever writes, in this file or another: read-only mode stops the first alone."""
+    del about
+    return sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY
 
 
 def _failed_query(path: Path, why: str) -> DataError:
@@ -375,6 +395,7 @@ def _sqlite(path: Path, query: str) -> pd.DataFrame:
     try:
         # Read-only, whatever the query says.
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as database:
+            database.set_authorizer(_only_reading)
             cursor = database.execute(query)
             if cursor.description is None:
                 raise _failed_query(path, "it gives no columns")
@@ -394,7 +415,9 @@ def _duckdb(path: Path, query: str) -> pd.DataFrame:
             "pip install duckdb"
         ) from None
     try:
-        with duckdb.connect(str(path), read_only=True) as database:
+        # Read-only is for this file; nor may a query read or write others.
+        settings: dict[str, Any] = {"enable_external_access": "false"}
+        with duckdb.connect(str(path), read_only=True, config=settings) as database:
             relation = database.sql(query)
             if relation is None:
                 raise _failed_query(path, "it gives no columns")
