@@ -2,6 +2,8 @@
 
 import csv
 import json
+import os
+import stat
 
 import pytest
 
@@ -75,7 +77,7 @@ def test_a_report_of_a_fitted_folder(flic_here, fitted, tmp_path):
 def test_a_device_is_not_replaced_by_predictions(flic_here, fitted, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    said = flic_here("predict", str(fitted), str(tmp_path / "north.csv"), "--client", "north", "-o", str(pipe))
+    said = flic_here("predict", fitted, "--client", "north", "new.csv", "-o", "pipe")
     assert said.code == 2
     assert "no ordinary file" in said.err
     assert stat.S_ISFIFO(pipe.stat().st_mode)
