@@ -79,7 +79,7 @@ class _Silo(BaseEstimator):
         model = self._kept()
         if not isinstance(model, NetworkModel):
             raise ConfigError(
-                f"method is {self.method!r}, which needs the network that a federation shares; "
+                f"method is {self.method!r}, which needs what a federation shares; "
                 "expected a federation and the name of a client that keeps it. Give both, or "
                 f"choose {FlicNetwork.name!r}."
             )
