@@ -136,7 +136,7 @@ def test_regressors(fitted_stays, name):
         (SiloClassifier(method="svm"), "method is 'svm'; expected one of network, lda, boosting"),
         (SiloClassifier(method="ridge"), "method is 'ridge'; expected one of network, lda"),
         (SiloRegressor(method="lda"), "method is 'lda'; expected one of network, ridge"),
-        (SiloClassifier(method="shared-columns"), "needs the network that a federation shares"),
+        (SiloClassifier(method="shared-columns"), "needs what a federation shares"),
     ],
 )
 def test_methods_that_cannot_serve_are_refused(estimator, expected):
