@@ -89,6 +89,9 @@ def test_flic_command_works(page: str, command: str, tmp_path: Path) -> None:
         start = ["run", "experiments/demo.toml", "--out", folder]
         small = [part for setting in SMALL for part in ("--set", setting)]
         subprocess.run([*program, *start, *small], cwd=tmp_path, check=True, capture_output=True)
+    if "--page" in words:
+        some = ["reproduce", "regression", "--only", "diabetes/paper/ridge"]
+        subprocess.run([*program, *some], cwd=tmp_path, check=True, capture_output=True)
     done = subprocess.run(
         [*program, *words[1:]], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )

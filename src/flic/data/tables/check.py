@@ -185,7 +185,7 @@ def looks_like_id(known: pd.Series, kind: Kind) -> bool:
     if len(known) < JUDGED_ROWS or not known.is_unique:
         return False
     if kind == "number":  # few whole numbers can be distinct by chance, but hardly in a row
-        in_a_row = known.max() - known.min() + 1 == len(known)
+        in_a_row = bool(known.max() - known.min() + 1 == len(known))
         return bool((known % 1 == 0).all()) and (in_a_row or len(known) >= ID_ROWS)
     return kind in ("category", "text") and not any(" " in value for value in known)
 
