@@ -215,7 +215,7 @@ def test_rows_that_have_none_of_the_columns(refused, place):
     ("out", "code", "expected"),
     [
         ("north.csv", 2, "--out is north.csv, the file that is read; expected another file"),
-        ("nowhere/out.csv", 1, "a file could not be read or written"),
+        ("nowhere/out.csv", 2, "expected one that exists. Make it, or choose another"),
         ("fitted", 2, "--out is fitted, a folder; expected a file"),
         (".", 2, "--out is ., a folder; expected a file"),
     ],
