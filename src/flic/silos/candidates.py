@@ -15,7 +15,8 @@ from torch import Tensor
 
 from flic.algorithms import Algorithm, build_algorithm
 from flic.algorithms.estimators import PooledLda
-from flic.algorithms.linked import Known, Linked
+from flic.algorithms.experts import Known
+from flic.algorithms.linked import Linked
 from flic.algorithms.settings import MethodSettings
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
@@ -321,7 +322,9 @@ class LinkedColumns(Candidate):
         num = encoded.task.num_outputs
         models = {
             c.name: LinkedModel(
-                _in_own_units(Known(algorithm, server, c).model(), *shared[c.name][1:]),
+                _in_own_units(
+                    Known(algorithm.agreed, server.shared, c).model(), *shared[c.name][1:]
+                ),
                 c.classes,
                 num,
             )

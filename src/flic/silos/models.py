@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from flic.algorithms import Algorithm, MethodSettings, ServerState, build_algorithm
-from flic.algorithms.linked import apply_mix
+from flic.algorithms.experts import apply_mix
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification, Regression, Task
