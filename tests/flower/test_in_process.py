@@ -234,7 +234,7 @@ def test_who_offends_too_often_is_asked_no_more_until_admitted_again(here):
     assert place.coordinator.status()["silos"]["east"]["suspended"]
     assert [e["silo"] for e in events(place.folder) if e["event"] == "suspended"] == ["east"]
     place.grid.change = lambda name, round, content: content
-    place.coordinator.admit("east", 103)
+    place.coordinator.roll.admit("east", 103)
     place.go(1)
     assert "east" in records(place)[-1]["active"]
 
@@ -242,11 +242,11 @@ def test_who_offends_too_often_is_asked_no_more_until_admitted_again(here):
 def test_a_revoked_silo_is_asked_no_more(here):
     place = here()
     place.go(1)
-    place.coordinator.revoke("east")
+    place.coordinator.roll.revoke("east")
     place.go(1)
     assert records(place)[-1]["active"] == ["north", "south"]
     with pytest.raises(FlicError, match="expected one of 'north', 'south'"):
-        place.coordinator.revoke("east")
+        place.coordinator.roll.revoke("east")
 
 
 def test_tensors_in_the_last_round_are_refused(here):

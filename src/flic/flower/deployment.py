@@ -175,14 +175,14 @@ class Deployment:
                     f"got {key!r}; expected the number that flic silo start printed, since this "
                     "coordinator was made with --insecure and knows no keys."
                 )
-            coordinator.admit(name, int(key))
+            coordinator.roll.admit(name, int(key))
             return int(key)
         line = read_public(Path(key))
         keys = self._keys()
-        known = {name: keys[name] for name in coordinator.silos if name in keys}
+        known = {name: keys[name] for name in coordinator.roll.silos if name in keys}
         if known.get(name) == line:
-            node = coordinator.silos[name]
-            coordinator.admit(name, node)  # which forgives its offences
+            node = coordinator.roll.silos[name]
+            coordinator.roll.admit(name, node)  # which forgives its offences
             return node
         if name in known:
             raise ConfigError(
@@ -195,9 +195,9 @@ class Deployment:
             )
         self._ensure_running()
         with alone_in(self.folder / "flower"):
-            node = self._register(line, set(coordinator.silos.values()))
+            node = self._register(line, set(coordinator.roll.silos.values()))
             _write_json(self.folder / KEYS, {**self._keys(), name: line})
-            coordinator.admit(name, node)
+            coordinator.roll.admit(name, node)
             self._intent.unlink()
         return node
 
@@ -226,8 +226,8 @@ class Deployment:
     def revoke(self, name: str) -> None:
         """Let a silo take part no more; its key opens nothing any longer."""
         coordinator = Coordinator.open(self.folder)
-        node = coordinator.silos.get(name)
-        coordinator.revoke(name)  # first: it holds even where Flower does not answer
+        node = coordinator.roll.silos.get(name)
+        coordinator.roll.revoke(name)  # first: it holds even where Flower does not answer
         if not self.place.insecure:
             self._ensure_running()
             self._ask("supernode", "unregister", str(node))
@@ -243,7 +243,7 @@ class Deployment:
         coordinator = Coordinator.open(self.folder)
         if coordinator.status()["done"]:
             return
-        if not coordinator.silos:
+        if not coordinator.roll.silos:
             raise FederationError(
                 f"{self.folder} has no silos; expected some. Run: flic coordinator admit "
                 f"{self.folder} NAME KEY.pub"
