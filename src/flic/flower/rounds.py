@@ -22,7 +22,7 @@ import torch
 
 from flic.algorithms import Population, ServerState, Update, build_algorithm
 from flic.algorithms.protocol import check_update
-from flic.errors import FederationError, IncompatibleUpdate, RunFolderError
+from flic.errors import ConfigError, FederationError, IncompatibleUpdate, RunFolderError
 from flic.federation.checkpoint import Commit, DiskJournal
 from flic.federation.journal import Record
 from flic.federation.sampling import active_clients
@@ -86,7 +86,7 @@ class Coordinator:
         run = secrets.token_hex(8)
         facts = {"run": run, "settings": settings.model_dump(mode="json")}
         coordinator = cls(folder, run, settings)
-        coordinator.algorithm.init_server()  # refuses settings that cannot start
+        coordinator._refuse_too_large()  # and settings that cannot start
         coordinator.roll.create()
         write_json(folder / FACTS, facts)
         return coordinator
@@ -104,6 +104,16 @@ class Coordinator:
             raise damaged(folder / FACTS, "a part is missing")
         settings = federation_settings(facts["settings"], source=str(folder / FACTS))
         return cls(folder, facts["run"], settings)
+
+    def _refuse_too_large(self) -> None:
+        size = sum(
+            v.numel() * v.element_size() for v in self.algorithm.init_server().shared.values()
+        )
+        if size > self.settings.max_message_mb * 2**20:
+            raise ConfigError(
+                f"max_message_mb is {self.settings.max_message_mb:g} and the shared part has "
+                f"{size} bytes; expected room for it. Raise max_message_mb, or share less."
+            )
 
     # ---- a round -------------------------------------------------------------------------
 
@@ -246,6 +256,7 @@ class Coordinator:
             "method": self.settings.method,
             "rounds_done": len(records),
             "rounds": self.num_rounds,
+            "plan": f"{self.settings.rounds} of training and a last one from which nothing leaves",
             "done": len(records) >= self.num_rounds,
             "silos": {
                 name: {
