@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,8 @@ class HereGrid(Grid):
         self.folders = folders
         self.away: set[str] = set()
         self.change: Change = lambda name, round, content: content
+        self.pushed: dict[str, Message] = {}
+        self.one_at_a_time = Lock()  # they share this process
         self.sent: list[tuple[str, bytes]] = []
 
     def get_node_ids(self) -> list[int]:
@@ -69,13 +72,18 @@ class HereGrid(Grid):
             node for name, node in NODES.items() if name in self.folders and name not in self.away
         ]
 
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterator[Message]:
-        names = {node: name for name, node in NODES.items()}
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
         for message in messages:
+            message.metadata.__dict__["_message_id"] = message.object_id
+            self.pushed[message.metadata.message_id] = message
+        return [*self.pushed]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterator[Message]:
+        names = {node: name for name, node in NODES.items()}
+        for message in [self.pushed.pop(m) for m in message_ids if m in self.pushed]:
             name = names[message.metadata.dst_node_id]
-            answer = self.ask(name, message)
+            with self.one_at_a_time:
+                answer = self.ask(name, message)
             if answer.has_content():
                 round = int(message.metadata.group_id)
                 content = self.change(name, round, answer.content)
@@ -96,8 +104,7 @@ class HereGrid(Grid):
 
     run: Any = None
     create_message: Any = None
-    push_messages: Any = None
-    pull_messages: Any = None
+    send_and_receive: Any = None
 
 
 @dataclass

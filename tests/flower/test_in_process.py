@@ -70,12 +70,17 @@ REGRESSION = {"task": "regression", "range": (0.0, 10.0), "label": "stay"}
         {},
         {"method": "flic-hl", "weights": "rows", "seed": 3},
         {"method": "hetfedrep"},
+        {"method": "permuted-anchors"},
+        {"method": "fedhenn", "max_features": 6, "network": {"fedhenn": {"probe_rows": 9}}},
         {"network": {"anchors": {"covariance": "diagonal"}}},
         {"network": {"anchors": {"meta_classes": [0, 0]}}},
         {"network": {"training": {"batch_size": 500, "final_round": False}}},
         REGRESSION,
     ],
-    ids=["class", "hidden-layer-by-rows", "hetfedrep", "diagonal", "meta", "all-rows", "responses"],
+    ids=[
+        *("class", "hidden-layer-by-rows", "hetfedrep", "permuted", "fedhenn"),
+        *("diagonal", "meta", "all-rows", "responses"),
+    ],
 )
 def test_the_result_is_the_simulator_s(here, changes):
     place = here(**changes)
@@ -403,7 +408,7 @@ def test_only_what_was_announced_leaves_a_silo(here, changes):
             assert not np.isin(values.numpy(), secret.astype(np.float32)).any()
         assert not {*content["numbers"].values()} & {*secret}
         announced = place.silo(silo).announce(settings)
-        when = "evaluation" if "test_rows" in content["numbers"] else "round"
+        when = "every evaluation" if "test_rows" in content["numbers"] else "every round"
         expected = [
             e for e in announced if e.when == when and not (e.shape and not content["update"])
         ]
@@ -412,7 +417,7 @@ def test_only_what_was_announced_leaves_a_silo(here, changes):
     for record in records(place)[:3]:
         for silo, count in record["bytes"].items():
             announced = place.silo(silo).announce(settings)
-            assert count == sum(e.num_bytes for e in announced if e.when == "round")
+            assert count == sum(e.num_bytes for e in announced if e.when == "every round")
 
 
 def size(content):

@@ -11,6 +11,7 @@ from urllib.request import urlopen
 import pytest
 import torch
 
+import flic
 from flic.errors import FederationError
 from flic.federation.checkpoint import DiskJournal
 from flic.flower import certificates
@@ -30,27 +31,44 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),
 ]
 
+SOURCE = Path(flic.__file__).parents[1]
 PATIENCE = 240  # seconds; the machine may be busy
 NETWORK = {"training": {"local": "5 steps", "shared": "2 steps", "batch_size": 16}}
 
-# What a silo sends that does not want to be counted: NaN, then far too much, then an old answer.
+# What a silo sends that does not want to be counted, round by round: 1 GB, little that would
+# become 1 GB, NaN, far too large numbers, an answer of an old round, another shape.
 LIAR = """
 import sys
-if "flwr-clientapp" in " ".join(sys.orig_argv):
-    import os
+if "multiprocessing.forkserver" in " ".join(sys.orig_argv):
     from dataclasses import replace
-    from pathlib import Path
     import flic.flower.messages as messages
+    from flwr.app import Array
     honest = messages.pack_reply
     def lie(reply):
         if not reply.update.entries:
             return honest(reply)
-        factor = {1: float("nan"), 2: 1e9}.get(reply.round, 1.0)
+        factor = {3: float("nan"), 4: 1e9}.get(reply.round, 1.0)
         for entry in reply.update.entries.values():
             entry.value.mul_(factor)
-        return honest(reply if reply.round < 3 else replace(reply, round=1))
+        packed = honest(reply if reply.round != 5 else replace(reply, round=1))
+        size = {1: 10**9, 2: 10**9, 6: 64}.get(reply.round)
+        if size is not None:
+            data = bytearray(size)
+            if reply.round == 1:
+                data[:: 2**20] = bytes(range(1, 255)) * 3 + bytes(range(192))
+            packed["update"]["anchor.0.mean"] = Array(
+                dtype="float32", shape=(size // 8, 2), stype=messages.RAW, data=bytes(data)
+            )
+        return packed
     messages.pack_reply = lie
 """
+LIES = {
+    "1000000000 bytes; expected 16777216": 2,
+    "NaN": 3,
+    "root mean square": 4,
+    "is of round 1": 5,
+    "expected float32[16]": 6,
+}
 
 
 def settings_of(**changes):
@@ -87,7 +105,7 @@ def same(ours, theirs):
 def refused(member, server):
     """Why a silo was not let in."""
     with pytest.raises(FederationError) as said:
-        member.start(server, seconds=6)
+        member.start(server, seconds=15)
     assert not member.service.running
     return str(said.value)
 
@@ -105,9 +123,11 @@ def strangers_are_refused(running, root):
     assert "certificate is not of the authority" in refused(
         stranger, Server(said.address, other.authority)
     )
+    assert "refused 127.0.0.1 in the handshake: it does not trust" in log.tail()
     assert "no answer" in refused(stranger, Server(said.address, None))
     with pytest.raises(OSError, match=r"reset|Empty|closed"):
         urlopen(f"http://{said.address}/health", timeout=10)
+    assert "refused 127.0.0.1 in the handshake: it spoke plain HTTP" in log.tail()
 
     keyless = Service("keyless", root / "keyless.pid", root / "keyless.log", "kill")
     words = ["--superlink", said.address, "--root-certificates", str(said.authority)]
@@ -145,7 +165,7 @@ def sent_code_is_not_run(running, root):
 def test_a_federation_keeps_strangers_and_liars_out_and_has_the_simulators_result(
     tmp_path, monkeypatch
 ):
-    settings = settings_of(rounds=3)
+    settings = settings_of(rounds=6, deadline_s=60.0, max_offences=len(LIES))
     tables = clients(tmp_path, 4)
     liar = tables.pop("silo-3")
     with on_loopback(tmp_path, settings, tables) as running:
@@ -157,7 +177,7 @@ def test_a_federation_keeps_strangers_and_liars_out_and_has_the_simulators_resul
         running.deployment.admit("liar", str(member.public_key))
         try:
             with monkeypatch.context() as own:
-                own.setenv("PYTHONPATH", str(tmp_path / "lies"))
+                own.setenv("PYTHONPATH", os.pathsep.join(map(str, (tmp_path / "lies", SOURCE))))
                 member.start(running.server, seconds=PATIENCE)
             running.deployment.train()
         finally:
@@ -171,12 +191,12 @@ def test_a_federation_keeps_strangers_and_liars_out_and_has_the_simulators_resul
         for silo, state in zip(silos, states, strict=True):
             same(silo.model().model.private, state)
 
-        reasons = [e["message"] for e in events(folder) if e["event"] == "refused"]
-        assert len(reasons) == 3
-        assert all(
-            word in reason
-            for word, reason in zip(("finite", "root mean", "round 1"), reasons, strict=True)
-        )
+        refusals = {e["message"]: e["round"] for e in events(folder) if e["event"] == "refused"}
+        assert [*refusals.values()] == [*LIES.values()]
+        assert all(word in why for word, why in zip(LIES, refusals, strict=True))
+        assert "liar" in finished_rounds(folder)[0]["absent"]
+        said = running.deployment.service.log.read_text()
+        assert "refused /v1/fleet/push-object from 127.0.0.1, silo liar, key" in said
         status = running.deployment.status()
         assert status["silos"]["liar"]["suspended"]
         assert all(status["silos"][silo.name]["online"] for silo in silos)

@@ -59,6 +59,10 @@ def init(
     classes: Annotated[
         str | None, typer.Option(metavar="A,B,…", help="Names of the classes.")
     ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="flic-class (if not given), flic-hl, linked, …"),
+    ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of training.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random.")] = None,
     host: Hosts = None,
@@ -76,7 +80,7 @@ def init(
     raw: dict[str, Any] = {}
     for assignment in set_ or []:
         raw = merge(raw, parse_assignment(assignment))
-    named = {"rounds": rounds, "seed": seed, "classes": split_names(classes)}
+    named = {"method": method, "rounds": rounds, "seed": seed, "classes": split_names(classes)}
     raw |= {key: value for key, value in named.items() if value is not None}
     settings = federation_settings(raw, source="flic coordinator init")
     place = Place(hosts=tuple(host or ["localhost"]), port=port, insecure=insecure)
@@ -246,6 +250,6 @@ def bench(
     ]
     table("Flower on this machine: all processes on loopback, TLS and keys", columns, rows)
     typer.echo(
-        "Flower starts a process for every request to a silo, which imports torch anew; the "
-        "coordinator imports it once a run."
+        "A silo imports torch once, when it starts, and the coordinator once a run; what remains "
+        "is Flower's way of passing messages by asking for them again and again."
     )

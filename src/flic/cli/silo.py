@@ -9,6 +9,7 @@ import typer
 
 from flic.cli.check import Format
 from flic.cli.coordinator import Foreground, need_flower, split_names
+from flic.cli.predict import Out, show_metrics, write_predictions
 from flic.cli.screen import notice, table
 from flic.errors import ConfigError
 
@@ -150,15 +151,15 @@ def _found_classes(client: "Client") -> list[str]:
 
 
 def _show_leaving(silo: "SiloFolder", leaving: "list[Leaving]", *, exact: bool) -> None:
-    rows = [[e.what, str(list(e.shape)), str(e.num_bytes), f"every {e.when}"] for e in leaving]
+    rows = [[e.what, str(list(e.shape)), str(e.num_bytes), e.when] for e in leaving]
     table(
         f"What leaves this machine, and nothing else ({silo.name})",
         ["what", "shape", "bytes", "when"],
         rows,
     )
-    for when in ("round", "evaluation"):
+    for when in dict.fromkeys(entry.when for entry in leaving):
         total = sum(entry.num_bytes for entry in leaving if entry.when == when)
-        typer.echo(f"bytes in every {when}: {total}")
+        typer.echo(f"bytes {when.removeprefix('once, ').replace('every', 'in every')}: {total}")
     typer.echo(
         "never: rows, labels, names and kinds of columns, the embedding φ and the head β, their "
         "gradients, the private key"
@@ -205,6 +206,9 @@ def status(path: SiloPath, format: Format = "text") -> None:
     typer.echo(f"{found['name']} {stands}")
     for run, round in found["rounds"].items():
         typer.echo(f"run {run}: has its parameters of round {round}")
+    for run, links in found["links"].items():
+        told = ", ".join(f"{name} ({count})" for name, count in links.items())
+        typer.echo(f"run {run}: columns that so many others have too: {told}")
     if visit := found["last_visit"]:
         typer.echo(f"last visit: {visit['time']}, {visit['event']} in round {visit['round']}")
     if refusal := found["last_refusal"]:
@@ -215,15 +219,10 @@ def status(path: SiloPath, format: Format = "text") -> None:
 def predict(
     path: SiloPath,
     data: Annotated[Path, typer.Argument(metavar="FILE", help="CSV, TSV, Parquet or Feather.")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.csv", help="Predictions.")],
+    out: Out,
 ) -> None:
     """Predict new rows with the silo's newest model, on this machine."""
-    model = _open(path).silo.model()
-    from flic.silos.predicting import predict_file
-
-    if out.exists() and data.exists() and out.samefile(data):
-        raise ConfigError(f"--out is {out}, the file that is read; expected another file.")
-    typer.echo(f"{predict_file(model, data, out, tell=notice)} predictions: {out}")
+    write_predictions(_open(path).silo.model(), data, out)
 
 
 @app.command()
@@ -233,16 +232,7 @@ def evaluate(
     format: Format = "text",
 ) -> None:
     """Measure the silo's newest model on rows whose labels are known."""
-    silo = _open(path).silo
-    from flic.silos.predicting import evaluate_file
-
-    rows, found = evaluate_file(silo.model(), data, tell=notice)
-    if format == "json":
-        known = {name: None if value != value else value for name, value in found.items()}
-        typer.echo(json.dumps({"silo": silo.name, "rows": rows, **known}))
-        return
-    shown = [[name.replace("_", " "), f"{value:.4f}"] for name, value in found.items()]
-    table(f"{silo.name}, {rows} rows", ["metric", "value"], shown)
+    show_metrics(_open(path).silo.model(), data, format, who="silo")
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """A silo as a Flower app: it does what it is asked with its own rows, and answers with numbers.
 
-Node config: `silo`, the silo's folder. Flower starts a process per message, so torch is imported
-once for each of them; nothing here can change that.
+Node config: `silo`, the silo's folder. Every message is answered in a process of its own, which is
+forked from one that has imported all this already (`executor`).
 """
 
 import time
@@ -61,11 +61,13 @@ def _train(silo: SiloFolder, request: Request) -> Reply:
         left=sorted(trained.update.entries),
         seconds=time.perf_counter() - started,
     )
-    return Reply(server.round, trained.update, trained.losses)
+    return Reply(server.round, trained.update, trained.losses, trained.keys)
 
 
 def _evaluate(silo: SiloFolder, request: Request) -> Reply:
-    figures = silo.evaluate(request.server, request.settings, run=request.run)
+    figures = silo.evaluate(
+        request.server, request.settings, run=request.run, holders=request.holders
+    )
     silo.note("evaluated", round=request.server.round, figures=figures)
     return Reply(request.server.round, Update(silo.name, {}), figures)
 

@@ -7,32 +7,48 @@ what it says it is: sizes, names, shapes and types are looked at before a number
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.supercore.inflatable.inflatable_object import (
+    get_object_body,
+    get_object_children_ids_from_object_content,
+)
 from torch import Tensor
 
 from flic.algorithms.protocol import Entry, ServerState, Update
 from flic.errors import FederationError, IncompatibleUpdate
 from flic.federation.work import Stage
-from flic.flower.settings import FederationSettings, federation_settings
+from flic.flower.settings import NUMBER_BYTES, FederationSettings, federation_settings
 
 RAW = "flic.raw"
 """How tensors are written; Flower's own way has a header of varying length."""
 
-_TYPES = {"float32": ("<f4", torch.float32), "int64": ("<i8", torch.int64)}
+_TYPES = {
+    "float32": ("<f4", torch.float32),
+    "float64": ("<f8", torch.float64),
+    "int64": ("<i8", torch.int64),
+}
 _RUN = re.compile(r"[0-9a-f]{16}")
 _NAME = re.compile(r"[a-z][a-z0-9_ ]{0,39}")
 _MOST_NUMBERS = 32
 
 
-_STAGES: dict[str, Stage] = {"update": "update", "adapt": "adapt", "evaluate": "evaluate"}
+_STAGES: dict[str, Stage] = {
+    "prepare": "prepare",
+    "update": "update",
+    "adapt": "adapt",
+    "evaluate": "evaluate",
+}
 
 T = TypeVar("T")
+
+Keys = tuple[str, ...]
+"""What stands for the names of a silo's features."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +60,7 @@ class Request:
     server: ServerState
     settings: FederationSettings
     refused: str | None = None  # why the silo's last update was not counted
+    holders: tuple[int, ...] = ()  # silos that have each of the silo's features, linked columns
 
 
 @dataclass(frozen=True)
@@ -53,6 +70,7 @@ class Reply:
     round: int
     update: Update
     numbers: Mapping[str, float]
+    keys: tuple[str, ...] = ()  # of the silo's features, once, for linked columns
 
 
 # ---- to silos ------------------------------------------------------------------------------
@@ -68,6 +86,8 @@ def pack_request(request: Request) -> RecordDict:
     }
     if request.refused is not None:
         facts["refused"] = request.refused
+    if request.holders:
+        facts["holders"] = list(request.holders)
     return RecordDict({"shared": _pack(request.server.shared), "request": ConfigRecord(facts)})
 
 
@@ -82,6 +102,7 @@ def read_request(content: RecordDict) -> Request:
         round = _of(int, facts["round"])
         settings = json.loads(_of(str, facts["settings"]))
         refused = _of(str, facts["refused"]) if "refused" in facts else None
+        holders = tuple(_of(int, n) for n in _of(list, facts.get("holders", [])))
         tensors = {name: _unpack(array) for name, array in shared.items()}
     except (KeyError, ValueError) as error:
         raise FederationError(
@@ -89,7 +110,7 @@ def read_request(content: RecordDict) -> Request:
             "flic's coordinator. Give coordinator and silos the same version of flic."
         ) from error
     settings = federation_settings(settings, source="settings of the federation")
-    return Request(run, stage, ServerState(round, tensors), settings, refused)
+    return Request(run, stage, ServerState(round, tensors), settings, refused, holders)
 
 
 def _of(kind: type[T], value: object) -> T:
@@ -104,18 +125,29 @@ def _of(kind: type[T], value: object) -> T:
 def pack_reply(reply: Reply) -> RecordDict:
     """The answer as records: all that ever leaves a silo."""
     entries = reply.update.entries
+    answer: dict[str, Any] = {"round": reply.round}
+    if reply.keys:
+        answer["keys"] = list(reply.keys)
     return RecordDict(
         {
             "update": _pack({name: entry.value for name, entry in entries.items()}),
             "weights": MetricRecord({name: entry.weight for name, entry in entries.items()}),
             "numbers": MetricRecord({name: float(v) for name, v in reply.numbers.items()}),
-            "answer": ConfigRecord({"round": reply.round}),
+            "answer": ConfigRecord(answer),
         }
     )
 
 
-def read_reply(content: RecordDict, *, silo: str, server: ServerState, max_bytes: int) -> Reply:
+def read_reply(
+    content: RecordDict, *, silo: str, expected: Callable[[Keys], ServerState], max_bytes: int
+) -> Reply:
     """The answer of a silo, if it could have come from flic.
+
+    Args:
+        content: the answer.
+        silo: who gave it.
+        expected: names and shapes that an answer with such keys may have.
+        max_bytes: size above which nothing is read.
 
     Raises:
         IncompatibleUpdate: saying what is wrong with it.
@@ -127,29 +159,34 @@ def read_reply(content: RecordDict, *, silo: str, server: ServerState, max_bytes
             f"{who} has {size} bytes; expected {max_bytes} at most. Raise max_message_mb if the "
             "network is that large."
         )
-    update, weights, numbers, round = _parts(content, who)
+    update, weights, numbers, round, keys = _parts(content, who)
+    server = expected(keys)
     entries = {
         name: Entry(_expected(array, name, server, who), _finite(weights.get(name), name, who))
         for name, array in update.items()
     }
     if {*weights} != {*entries}:
         raise IncompatibleUpdate(f"{who} has weights of other names than its tensors.")
-    return Reply(round, Update(silo, entries), _numbers(numbers, who))
+    return Reply(round, Update(silo, entries), _numbers(numbers, who), keys)
 
 
-def _parts(content: RecordDict, who: str) -> tuple[ArrayRecord, MetricRecord, MetricRecord, int]:
+def _parts(
+    content: RecordDict, who: str
+) -> tuple[ArrayRecord, MetricRecord, MetricRecord, int, Keys]:
     """The records of an answer, each of its kind."""
     try:
         if {*content} != {"update", "weights", "numbers", "answer"}:
             raise ValueError("a part is missing, or there is one more")
         answer = _of(ConfigRecord, content["answer"])
-        if {*answer} != {"round"}:
+        if {*answer} - {"keys"} != {"round"}:
             raise ValueError("the round is missing, or not alone")
+        keys = tuple(_of(str, key) for key in _of(list, answer.get("keys", [])))
         return (
             _of(ArrayRecord, content["update"]),
             _of(MetricRecord, content["weights"]),
             _of(MetricRecord, content["numbers"]),
             _of(int, answer["round"]),
+            keys,
         )
     except ValueError as error:
         raise IncompatibleUpdate(
@@ -162,11 +199,9 @@ def _size(value: object) -> int:
     """Bytes of a value of a record, without a look into it."""
     if isinstance(value, Array):
         return len(value.data)
-    return len(value) if isinstance(value, str | bytes) else 8 * _count(value)
-
-
-def _count(value: object) -> int:
-    return len(value) if isinstance(value, list) else 1
+    if isinstance(value, list):
+        return sum(map(_size, value))
+    return len(value) if isinstance(value, str | bytes) else NUMBER_BYTES
 
 
 def _expected(array: Array, name: str, server: ServerState, who: str) -> Tensor:
@@ -198,6 +233,27 @@ def _finite(value: object, name: str, who: str) -> float:
     if isinstance(value, int | float) and math.isfinite(value):
         return float(value)
     raise IncompatibleUpdate(f"{who}: the number of {name!r} is missing or not finite.")
+
+
+def cap_tensors(max_bytes: int) -> None:
+    """Let Flower make no tensor above so many bytes in this process.
+
+    A tensor names its chunks, any of them any number of times: a message of a few megabytes would
+    otherwise become as large as it likes before anybody can look at it.
+    """
+    inflate = Array.inflate
+
+    def capped(object_content: bytes, children: dict[str, Any] | None = None) -> Array:
+        named = get_object_children_ids_from_object_content(object_content)
+        sizes = [len(getattr((children or {}).get(chunk), "data", b"")) for chunk in named]
+        told = json.loads(get_object_body(object_content, Array))
+        size = sum(sizes[place] for place in told["arraychunk_ids"])
+        if size > max_bytes:
+            raise ValueError(f"a tensor has {size} bytes; expected {max_bytes} at most")
+        return inflate(object_content, children)
+
+    kind: Any = Array
+    kind.inflate = staticmethod(capped)
 
 
 # ---- tensors -------------------------------------------------------------------------------

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 import torch
 
 from flic.algorithms import ServerState, Update, build_algorithm
+from flic.algorithms.experts import Known
 from flic.alignment.anchors import factor_name, mean_name
 from flic.alignment.meta_classes import MAP
 from flic.data.client_data import ClientData, FederatedData
 from flic.data.task import Regression
 from flic.federation.roster import Roster
 from flic.federation.work import Stage, Task, Workshop
+from flic.flower.pooling import FIRST, algorithm_for
 from flic.flower.settings import FederationSettings
 from flic.shapes import Named
 
@@ -23,6 +25,7 @@ class Trained:
 
     update: Update
     losses: Mapping[str, float]
+    keys: tuple[str, ...] = ()  # of features, where columns are linked
 
 
 class Place:
@@ -77,3 +80,36 @@ def _anchors_of_few(
         rows = Counter(dict.fromkeys((0, 1), len(client.train)))  # all rows pull at both ends
     few = [anchor for anchor, count in rows.items() if count < least]
     return {name(anchor) for anchor in few for name in (mean_name, factor_name)}
+
+
+class LinkedPlace:
+    """A silo among others that have some of its columns: it sends sums, and trains nothing."""
+
+    def __init__(
+        self, client: ClientData, settings: FederationSettings, *, least_rows: int
+    ) -> None:
+        self.client = client
+        own = settings.method_settings
+        linked = own.linked.model_copy(update={"min_rows_per_class": least_rows})
+        own = own.model_copy(update={"linked": linked})
+        self.algorithm = algorithm_for(client.schema.features, settings, own)
+        data = FederatedData("silo", settings.question, (client,))
+        roster = Roster(data, own.embedding, dtype=torch.float32)
+        self._workshop = Workshop(self.algorithm, roster, settings.seed)
+
+    def prepare(self, server: ServerState) -> Trained:
+        """Sums and likelihoods of one round; the keys of the features in the first."""
+        name = self.client.name
+        [update] = self._workshop.do(Task("prepare", server, (name,), [{}])).updates
+        keys = self.client.schema.features if server.round == FIRST else ()
+        return Trained(update, {}, keys)
+
+    def model(self, server: ServerState) -> Named:
+        """The silo's model after the last round."""
+        return Known(self.algorithm.agreed, server.shared, self.client).model()
+
+    def figures(self, server: ServerState) -> dict[str, float]:
+        """Sums over the silo's held-out rows."""
+        answer = self._workshop.do(Task("evaluate", server, (self.client.name,), [{}]))
+        figures = answer.scores[self.client.name].figures()
+        return {name: float(v) for name, v in figures.items() if name.startswith("test_")}

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 import torch
 
-from flic.algorithms import Population, ServerState, Update, build_algorithm
+from flic.algorithms import Algorithm, Population, ServerState, Update, build_algorithm
 from flic.algorithms.protocol import check_update
 from flic.errors import ConfigError, FederationError, IncompatibleUpdate, RunFolderError
 from flic.federation.checkpoint import Commit, DiskJournal
@@ -29,6 +29,7 @@ from flic.federation.sampling import active_clients
 from flic.federation.score import Errors, Hits
 from flic.federation.work import Stage
 from flic.flower.log import events, note
+from flic.flower.pooling import FIRST, KEY_BYTES, LAST, Pooling, are_keys
 from flic.flower.roll import Roll, damaged, read_json, write_json
 from flic.flower.settings import NUMBER_BYTES, FederationSettings, federation_settings
 
@@ -49,6 +50,7 @@ class Answers:
     losses: Figures = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)  # silo → why
     refused: Mapping[str, str] = field(default_factory=dict)  # silo → why
+    keys: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of a silo's features
 
 
 class Coordinator:
@@ -58,13 +60,26 @@ class Coordinator:
         self.folder = folder
         self.run = run
         self.settings = settings
-        # The other facts about silos are theirs; the methods offered here do without them.
-        population = Population(0, settings.question, max_features=0, total_rows=0, spaces={})
-        self.algorithm = build_algorithm(
-            settings.method, settings.method_settings, population, seed=settings.seed
-        )
+        self.pooling = Pooling(folder / "pooled", settings)
         self.roll = Roll(folder, settings.max_offences)
         self._tries = 0
+        self._counted: list[str] = []
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The method as the coordinator knows it: other facts about silos are theirs."""
+        settings = self.settings
+        if settings.is_closed_form:
+            return self.pooling.algorithm(self._pooled)
+        population = Population(0, settings.question, settings.max_features, 0, spaces={})
+        return build_algorithm(
+            settings.method, settings.method_settings, population, seed=settings.seed
+        )
+
+    @property
+    def _pooled(self) -> list[str]:
+        """Silos whose sums are in the shared part, in the closed form."""
+        return self.journal.records[-1]["active"] if self.journal.records else []
 
     @cached_property
     def journal(self) -> DiskJournal:
@@ -84,6 +99,8 @@ class Coordinator:
             )
         folder.mkdir(parents=True, exist_ok=True)
         run = secrets.token_hex(8)
+        if settings.is_closed_form and not settings.salt:
+            settings = settings.model_copy(update={"salt": secrets.token_hex(16)})
         facts = {"run": run, "settings": settings.model_dump(mode="json")}
         coordinator = cls(folder, run, settings)
         coordinator._refuse_too_large()  # and settings that cannot start
@@ -120,30 +137,67 @@ class Coordinator:
     @property
     def round(self) -> int:
         """The round to be done next."""
+        if self.settings.is_closed_form:
+            return next_in_closed_form(self.journal.records)
         return len(self.journal.records) + 1
 
     @property
     def num_rounds(self) -> int:
         """All rounds, with the last one, from which nothing leaves."""
-        return self.settings.rounds + 1
+        return 1 + (LAST - FIRST if self.settings.is_closed_form else self.settings.rounds)
 
     @property
     def is_done(self) -> bool:
         """Whether the run is finished."""
-        return self.round > self.num_rounds
+        return self._is_after(self.journal.records)
+
+    def _is_after(self, records: Sequence[Record]) -> bool:
+        if self.settings.is_closed_form:
+            return next_in_closed_form(records) > LAST
+        return len(records) >= self.num_rounds
 
     @property
     def stage(self) -> Stage:
         """What is done in the next round."""
+        if self.settings.is_closed_form:
+            return "prepare"
         if self.round <= self.settings.rounds:
             return "update"
         return "adapt" if self.settings.method_settings.training.final_round else "evaluate"
 
     @property
     def server(self) -> ServerState:
-        """The shared part as silos get it in the next round."""
-        state = self.journal.server or self.algorithm.init_server()
+        """The shared part before the next round."""
+        state = self.journal.server
+        if state is None:
+            is_closed_form = self.settings.is_closed_form
+            state = ServerState(0, {}) if is_closed_form else self.algorithm.init_server()
         return replace(state, round=self.round)
+
+    def shared_with(self, name: str, server: ServerState) -> ServerState:
+        """The shared part as a silo is sent it."""
+        if not self.settings.is_closed_form or not server.shared:
+            return server
+        return self.pooling.shared_with(name, server, self._members)
+
+    def holders(self, name: str) -> tuple[int, ...]:
+        """Silos that have each feature of a silo, where columns are linked."""
+        if not self.settings.is_closed_form or not self._members:
+            return ()
+        return self.pooling.holders(name, self._members)
+
+    @property
+    def _members(self) -> list[str]:
+        """Silos that the shared part is of, or will be when the round under way is counted."""
+        return self._counted or self._pooled
+
+    def expects(self, keys: Sequence[str]) -> ServerState:
+        """Names and shapes that an answer may hold in the next round."""
+        if not self.settings.is_closed_form:
+            return self.server
+        if self.round > FIRST:
+            return ServerState(self.round, {} if keys else self.server.shared)
+        return self.pooling.expected(keys) if are_keys(keys) else ServerState(FIRST, {})
 
     def choose(self, connected: Iterable[str]) -> list[str]:
         """Silos that are asked in the next round: a seeded draw, or everyone in the last.
@@ -152,17 +206,19 @@ class Coordinator:
             FederationError: too few silos may take part at all.
         """
         names, able = sorted(connected), len(self.roll.welcome())
-        if self.stage == "update" and able < self.settings.quorum:
+        if self.stage in ("prepare", "update") and able < self.settings.quorum:
             raise FederationError(
                 f"{able} silos are admitted and not suspended; expected {self.settings.quorum} at "
                 "least (quorum). Admit more, or lower the quorum."
             )
+        if self.settings.is_closed_form and self.round > FIRST:
+            return [name for name in names if name in self._pooled]
         if self.stage != "update" or not names:
             return names
         share, seed = self.settings.participation, self.settings.seed
         return active_clients(names, share, seed=seed, round=self.round)
 
-    def check(self, name: str, round: int, update: Update) -> str | None:
+    def check(self, name: str, round: int, update: Update, keys: Sequence[str] = ()) -> str | None:
         """Why an update cannot be counted, if it cannot."""
         if name not in self.roll.silos:
             return f"silo {name!r} is not admitted."
@@ -172,22 +228,26 @@ class Coordinator:
             return (
                 f"update of silo {name!r} is of round {round}; expected one of round {self.round}."
             )
-        if self.stage != "update" and update.entries:
+        if self.stage in ("adapt", "evaluate") and update.entries:
             return f"update of silo {name!r} holds tensors in a round from which nothing leaves."
         weights = {entry.weight for entry in update.entries.values()}
         if self.settings.weights == "equal" and weights - {1.0}:
             return f"update of silo {name!r} has weights other than 1; expected equal weights."
         try:
-            check_update(self.server, update)
+            check_update(self.expects(keys), update)
         except IncompatibleUpdate as error:
             return str(error)
         return None
 
-    def outliers(self, updates: Iterable[Update]) -> dict[str, str]:
+    def outliers(
+        self, updates: Iterable[Update], keys: Mapping[str, Sequence[str]] | None = None
+    ) -> dict[str, str]:
         """Updates out of all proportion to the others and to the shared part itself.
 
         That part takes a seat among them, so that one of two silos cannot set the measure.
         """
+        if self.settings.is_closed_form:
+            return self.pooling.outliers([*updates], keys or {}, self.settings.norm_factor)
         shared = [v for v in self.server.shared.values() if v.is_floating_point()]
         norms = {
             update.client: _root_mean_square([e.value for e in update.entries.values()])
@@ -224,19 +284,46 @@ class Coordinator:
         assert round == self.round
         for name, why in answers.refused.items():
             self.roll.offend(name, why, round=self.round)
-        if self.stage == "update" and len(answers.updates) < self.settings.quorum:
+        if self.stage in ("prepare", "update") and len(answers.updates) < self.settings.quorum:
             self._repeat(answers)
             return None
         self._tries = 0
         # A fixed order: sums of floating-point numbers depend on it, results must not.
         updates = sorted(answers.updates, key=lambda update: update.client)
-        server = self.algorithm.aggregate(self.server, updates) if updates else self.server
-        figures = measure(server) if self._is_measured() else {}
+        server = self._counted_in(updates, answers)
+        figures = measure(server) if self._is_measured(server.round) else {}
         record = self._record(answers, figures, time.perf_counter() - started)
-        self.journal.commit(server, record)
+        self.journal.commit(server, {**record, "round": server.round})
+        self._counted = []
         self.roll.clear(update.client for update in updates)
-        note(self.folder, "round", **record)
+        note(self.folder, "round", **{**record, "round": server.round})
+        if self.is_done:
+            self.pooling.forget()
         return record
+
+    def _counted_in(self, updates: Sequence[Update], answers: Answers) -> ServerState:
+        """The shared part after a round."""
+        if not self.settings.is_closed_form:
+            return self.algorithm.aggregate(self.server, updates) if updates else self.server
+        names = [update.client for update in updates]
+        self._counted = names
+        if self.round == FIRST:
+            self.pooling.keep(answers.keys, updates)
+            return self.pooling.start(names)
+        missing = {*self._pooled} - {*names}
+        if not missing:
+            return self.algorithm.aggregate(self.server, updates)
+        message = (
+            f"{', '.join(sorted(missing))} failed in round {self.round - FIRST + 1} of "
+            f"{self.num_rounds} and is left out: the others go on as if it had not been there."
+        )
+        note(self.folder, "left out", round=self.round, silos=sorted(missing), message=message)
+        return self.pooling.start(names)
+
+    def measured(self, connected: Iterable[str]) -> list[str]:
+        """Silos that are asked for figures."""
+        is_member = {*self._members}.__contains__ if self.settings.is_closed_form else bool
+        return [name for name in sorted(connected) if is_member(name)]
 
     def sound_figures(self, numbers: Mapping[str, float]) -> bool:
         """Whether numbers are what an evaluation gives."""
@@ -256,8 +343,8 @@ class Coordinator:
             "method": self.settings.method,
             "rounds_done": len(records),
             "rounds": self.num_rounds,
-            "plan": f"{self.settings.rounds} of training and a last one from which nothing leaves",
-            "done": len(records) >= self.num_rounds,
+            "plan": self._plan,
+            "done": self._is_after(records),
             "silos": {
                 name: {
                     "node": node,
@@ -273,6 +360,12 @@ class Coordinator:
             "problem": problem and problem["message"],
         }
 
+    @property
+    def _plan(self) -> str:
+        if self.settings.is_closed_form:
+            return "in each of which silos send sums once"
+        return f"{self.settings.rounds} of training and a last one from which nothing leaves"
+
     def wait_for(self, names: Iterable[str]) -> None:
         """Log who is not there yet."""
         missing = sorted(names)
@@ -283,14 +376,17 @@ class Coordinator:
         """Log why the run cannot go on."""
         note(self.folder, "stopped", round=self.round, message=message)
 
-    def _is_measured(self) -> bool:
+    def _is_measured(self, round: int) -> bool:
+        if self.settings.is_closed_form:
+            return round == LAST
         every = self.settings.evaluate_every
-        return self.stage != "update" or (every > 0 and self.round % every == 0)
+        return self.stage != "update" or (every > 0 and round % every == 0)
 
     def _record(self, answers: Answers, figures: Figures, seconds: float) -> Record:
         sent = {
             update.client: update.num_bytes
             + NUMBER_BYTES * (len(update.entries) + len(answers.losses.get(update.client, {})))
+            + KEY_BYTES * len(answers.keys.get(update.client, ()))
             for update in answers.updates
         }
         record: Record = {
@@ -323,6 +419,11 @@ class Coordinator:
                 f"{message} Tried {TRIES} times; the rounds before are kept. Go on with: flic "
                 f"coordinator train {self.folder}"
             )
+
+
+def next_in_closed_form(records: Sequence[Record]) -> int:
+    """The round after the last one, which may be the first again."""
+    return records[-1]["round"] + 1 if records else FIRST
 
 
 def finished_rounds(folder: Path) -> list[Record]:

@@ -5,8 +5,12 @@ Run config: `coordinator-dir`, the coordinator's folder. All rules are in `round
 
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from flwr.app import Context, Message, MessageType
 from flwr.serverapp import Grid, ServerApp
@@ -15,21 +19,34 @@ from flic.algorithms import ServerState
 from flic.errors import FlicError, IncompatibleUpdate
 from flic.federation.journal import Record
 from flic.federation.work import Stage
-from flic.flower.messages import Reply, Request, pack_request, read_reply
+from flic.flower.messages import Reply, Request, cap_tensors, pack_request, read_reply
 from flic.flower.rounds import Answers, Coordinator, Figures
 from flic.report.run_folder import alone_in
 
 app = ServerApp()
 
-POLL_S = 1.0
+POLL_S = 1.0  # between looks at who is there
+REPLY_S = 0.5  # between looks for answers
+UPLOAD_S = 60.0  # from the announcement of an answer to its last part
+
+#: What Flower raises where the parts of a message do not fit together.
+UNREADABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError)
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Do all rounds that are not done yet."""
-    folder = Path(str(context.run_config["coordinator-dir"]))
-    for _ in conduct(Coordinator.open(folder), grid):
+    coordinator = Coordinator.open(Path(str(context.run_config["coordinator-dir"])))
+    cap_tensors(int(coordinator.settings.max_message_mb * 2**20))
+    _wait_for_no_part(min(UPLOAD_S, coordinator.settings.deadline_s))
+    for _ in conduct(coordinator, grid):
         pass
+
+
+def _wait_for_no_part(seconds: float) -> None:
+    """Wait only so long for the parts of an answer that was announced; Flower would for 180 s."""
+    by_flower: Any = import_module("flwr.superlink.grid.http_grid")
+    by_flower.pull_objects = partial(by_flower.pull_objects, max_time=seconds)
 
 
 def conduct(coordinator: Coordinator, grid: Grid) -> Iterator[Record]:
@@ -100,27 +117,47 @@ def _ask(
     asked: Mapping[str, int],
 ) -> _Asked:
     """Ask silos, and wait for their answers until the deadline."""
-    settings = coordinator.settings
-    requests = [
-        _message(coordinator, stage, server, name, node) for name, node in sorted(asked.items())
-    ]
+    settings, names = coordinator.settings, sorted(asked)
+    requests = [_message(coordinator, stage, server, name, asked[name]) for name in names]
+    sent, until = grid.push_messages(requests), time.monotonic() + settings.deadline_s
     found = _Asked()
-    names = {node: name for name, node in asked.items()}
-    for message in grid.send_and_receive(requests, timeout=settings.deadline_s):
-        # The node is known by its key; whatever an answer says of itself is not asked.
-        name = names.pop(message.metadata.src_node_id, None)
-        if name is not None:
-            _take(found, name, message, server, int(settings.max_message_mb * 2**20))
-    for name in names.values():
-        found.absent[name] = f"no answer within {settings.deadline_s:g} s"
+    with ThreadPoolExecutor(max(1, len(names))) as pool:
+        # Each by itself: one that keeps its answer back must not keep back the others'.
+        answers = pool.map(lambda request: _answer(grid, request, until), sent)
+        for name, answer in zip(names, answers, strict=True):
+            if answer is None:
+                found.absent[name] = f"no answer within {settings.deadline_s:g} s"
+            elif isinstance(answer, str):
+                found.refused[name] = f"answer of silo {name!r} cannot be read: {answer}"
+            else:
+                _take(found, name, asked[name], answer, coordinator)
     return found
+
+
+def _answer(grid: Grid, request: str, until: float) -> Message | str | None:
+    """What came of a request: the answer, why it cannot be read, or nothing in time."""
+    while True:
+        try:
+            for message in grid.pull_messages([request]):
+                return message
+        except UNREADABLE as error:
+            return str(error)
+        left = until - time.monotonic()
+        if left <= 0:
+            return None
+        time.sleep(min(REPLY_S, left))
 
 
 def _message(
     coordinator: Coordinator, stage: Stage, server: ServerState, name: str, node: int
 ) -> Message:
     request = Request(
-        coordinator.run, stage, server, coordinator.settings, coordinator.roll.last_refusal(name)
+        coordinator.run,
+        stage,
+        coordinator.shared_with(name, server),
+        coordinator.settings,
+        coordinator.roll.last_refusal(name),
+        coordinator.holders(name),
     )
     kind = MessageType.EVALUATE if stage == "evaluate" else MessageType.TRAIN
     ttl = coordinator.settings.deadline_s  # a request that nobody waits for any more is void
@@ -128,13 +165,24 @@ def _message(
     return Message(pack_request(request), node, kind, ttl=ttl, group_id=group)
 
 
-def _take(found: _Asked, name: str, message: Message, server: ServerState, limit: int) -> None:
+def _take(
+    found: _Asked,
+    name: str,
+    node: int,
+    message: Message,
+    coordinator: Coordinator,
+) -> None:
     if message.has_error():
         reason = "".join(c for c in (message.error.reason or "") if c.isprintable())[:200]
         found.absent[name] = f"error {message.error.code}: {reason or 'no reason given'}"
         return
     try:
-        found.replies[name] = read_reply(message.content, silo=name, server=server, max_bytes=limit)
+        if message.metadata.src_node_id != node:  # known by its key, whatever an answer says
+            raise IncompatibleUpdate(f"answer of silo {name!r} was sent by another silo.")
+        limit = int(coordinator.settings.max_message_mb * 2**20)
+        found.replies[name] = read_reply(
+            message.content, silo=name, expected=coordinator.expects, max_bytes=limit
+        )
     except IncompatibleUpdate as error:
         found.refused[name] = str(error)
 
@@ -143,23 +191,27 @@ def _judged(coordinator: Coordinator, asked: _Asked) -> Answers:
     """Answers that count, and why the others do not."""
     refused, sound = dict(asked.refused), dict(asked.replies)
     for name, reply in asked.replies.items():
-        why = coordinator.check(name, reply.round, reply.update)
+        why = coordinator.check(name, reply.round, reply.update, reply.keys)
         if why is not None:
             refused[name] = why
             del sound[name]
-    refused |= coordinator.outliers(reply.update for reply in sound.values())
+    keys = {name: reply.keys for name, reply in sound.items()}
+    refused |= coordinator.outliers([reply.update for reply in sound.values()], keys)
     counted = {name: reply for name, reply in sound.items() if name not in refused}
     return Answers(
         [reply.update for reply in counted.values()],
         {name: reply.numbers for name, reply in counted.items()},
         asked.absent,
         refused,
+        keys,
     )
 
 
 def _measured(coordinator: Coordinator, grid: Grid, server: ServerState) -> Figures:
     """Figures of every silo that is there, on its own held-out rows."""
-    asked = _ask(coordinator, grid, "evaluate", server, _connected(coordinator, grid))
+    connected = _connected(coordinator, grid)
+    members = coordinator.measured(connected)
+    asked = _ask(coordinator, grid, "evaluate", server, {name: connected[name] for name in members})
     return {
         name: reply.numbers
         for name, reply in sorted(asked.replies.items())

@@ -17,8 +17,8 @@ from flic.errors import ConfigError
 from flic.settings import Section, explain, merge
 from flic.silos.settings import NETWORK
 
-#: Methods whose server half knows nothing but the task; the others ask for everyone's columns.
-Method = Literal["flic-class", "flic-hl", "hetfedrep"]
+#: Methods that send no φ: `within-space` and `fedavg` share it, the others share nothing.
+Method = Literal["flic-class", "flic-hl", "hetfedrep", "permuted-anchors", "fedhenn", "linked"]
 
 NUMBER_BYTES = 8
 """Size of a weight, a loss term or a figure on the wire."""
@@ -29,7 +29,17 @@ _SET_ABOVE = ("rounds", "participation", "client_weight")
 
 
 #: What cannot change while a run goes on; the other keys are rules of its rounds.
-AGREED = ("task", "classes", "range", "method", "network", "seed", "weights")
+AGREED = (
+    "task",
+    "classes",
+    "range",
+    "method",
+    "network",
+    "seed",
+    "weights",
+    "max_features",
+    "salt",
+)
 
 
 class FederationSettings(Section):
@@ -50,6 +60,8 @@ class FederationSettings(Section):
     min_rows_per_class: int = Field(default=5, ge=1)  # fewer would show a person's embedding
     max_message_mb: float = Field(default=16.0, gt=0)
     norm_factor: float = Field(default=10.0, gt=1)  # of the median of a round
+    max_features: int = Field(default=0, ge=0)  # of the widest silo, encoded; fedhenn's probes
+    salt: str = Field(default="", pattern="^([0-9a-f]{2})*$")  # of linked columns' keys
     max_offences: int = Field(default=3, ge=1)
 
     @field_validator("network")
@@ -96,6 +108,22 @@ class FederationSettings(Section):
                 raise ValueError("classes are set; expected none in a regression")
         return self
 
+    @model_validator(mode="after")
+    def _what_a_method_needs(self) -> Self:
+        if self.method == "fedhenn" and not self.max_features:
+            raise ValueError(
+                "method is fedhenn and max_features is 0; expected the encoded features of the "
+                "widest silo (--set max_features=64), since its probe inputs are that wide"
+            )
+        if self.method == "linked" and self.task != "classification":
+            raise ValueError("method is linked in a regression; expected classes")
+        return self
+
+    @property
+    def is_closed_form(self) -> bool:
+        """Whether three rounds are all, and nothing is trained."""
+        return self.method == "linked"
+
     @property
     def question(self) -> Task:
         """What is asked of all silos."""
@@ -117,7 +145,10 @@ class FederationSettings(Section):
             "client_weight": self.weights,
         }
         return MethodSettings.model_validate(
-            merge(merge(NETWORK, self.network), {"training": training})
+            merge(
+                merge(NETWORK, self.network),
+                {"training": training, "linked": {"min_rows_per_class": self.min_rows_per_class}},
+            )
         )
 
 

@@ -8,28 +8,31 @@ SILO/
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import torch
 from pydantic import Field
 
 from flic.algorithms import ServerState
+from flic.data.client_data import ClientData
 from flic.data.tables import Client, SiloTable, load_client
 from flic.data.tables.check import toml_key
 from flic.errors import ConfigError, FederationError, RunFolderError
 from flic.federation.checkpoint import write_atomically
+from flic.federation.score import Hits
 from flic.federation.work import Stage
 from flic.flower.log import note
-from flic.flower.place import Place, Trained
+from flic.flower.place import LinkedPlace, Place, Trained
+from flic.flower.pooling import FIRST, KEY_BYTES, round_of
 from flic.flower.settings import (
     NUMBER_BYTES,
     FederationSettings,
     federation_settings,
     validated,
 )
-from flic.flower.silo_run import FACTS, ROWS, SiloRun
+from flic.flower.silo_run import FACTS, ROWS, SiloRun, rows_of
 from flic.report.run_folder import alone_in
 from flic.settings import merge, read_toml
 from flic.silos.encoding import EncodedSilo, encode
@@ -37,6 +40,8 @@ from flic.silos.fitted import FittedClient
 from flic.silos.splits import cross_validation
 
 FILE = "silo.toml"
+
+EVERY = "every round"
 
 #: A visit of a few steps, which sends what a whole one sends.
 _SHORT = {"training": {"local": "2 steps", "shared": "1 steps"}, "pretraining": {"epochs": 0}}
@@ -56,7 +61,7 @@ class Leaving:
     what: str
     shape: tuple[int, ...]
     num_bytes: int
-    when: Literal["round", "evaluation"]
+    when: str
 
 
 class SiloFolder:
@@ -106,6 +111,8 @@ class SiloFolder:
 
         Beside it, every answer carries the number of its round.
         """
+        if settings.is_closed_form:
+            return self._announce_sums(settings)
         short = settings.model_copy(update={"network": merge(settings.network, _SHORT)})
         short = federation_settings(short.model_dump(mode="json"), source="announcement")
         place = Place(self._encode(self.read(short)[0], short).data, short)
@@ -113,11 +120,23 @@ class SiloFolder:
         state = place.prepared(server)
         trained, private = place.train("update", server, state, self._least_rows(short))
         return [
-            *(_tensor(name, e.value.shape, e.value) for name, e in trained.update.entries.items()),
-            *(_number(f"weight of {name}", "round") for name in trained.update.entries),
-            *(_number(f"loss {term}", "round") for term in trained.losses),
-            *(_number(name, "evaluation") for name in place.figures(server, private)),
+            *(_tensor(n, e.value.shape, e.value, EVERY) for n, e in trained.update.entries.items()),
+            *(_number(f"weight of {name}", EVERY) for name in trained.update.entries),
+            *(_number(f"loss {term}", EVERY) for term in trained.losses),
+            *(_number(name, "every evaluation") for name in place.figures(server, private)),
         ]
+
+    def _announce_sums(self, settings: FederationSettings) -> list[Leaving]:
+        """What leaves where columns are linked, once in each of three rounds."""
+        client = rows_of(self._encode(self.read(settings)[0], settings), settings)
+        place = self._linked(client, settings)
+        keys, entries = client.schema.features, place.algorithm.init_server().shared
+        found = [Leaving("keys of columns", (len(keys),), KEY_BYTES * len(keys), _nth(FIRST))]
+        for name, value in entries.items():
+            sent = _nth(round_of(name))
+            found += [_tensor(name, value.shape, value, sent), _number(f"weight of {name}", sent)]
+        figures = [f"test_{own.name}" for own in fields(Hits)]
+        return [*found, *(_number(name, "every evaluation") for name in figures)]
 
     def train(
         self,
@@ -130,6 +149,8 @@ class SiloFolder:
         """One visit from the silo's own state before the round; asked again, the same again."""
         with alone_in(self.folder):
             own = self._run(run, settings)
+            if stage == "prepare":
+                return self._linked(own.client, settings).prepare(server)
             begun = own.round_before(server.round)
             if begun is None:
                 begun = server.round - 1
@@ -141,10 +162,19 @@ class SiloFolder:
         return trained
 
     def evaluate(
-        self, server: ServerState, settings: FederationSettings, *, run: str
+        self,
+        server: ServerState,
+        settings: FederationSettings,
+        *,
+        run: str,
+        holders: Sequence[int] = (),
     ) -> dict[str, float]:
         """Figures of the silo's own held-out rows: sums, and nothing of single rows."""
         own = self._run(run, settings)
+        if settings.is_closed_form:
+            place = self._linked(own.client, settings)
+            own.save_linked(place.model(server), holders)
+            return place.figures(server)
         begun = own.round_before(server.round + 1)
         if begun is None:
             raise FederationError(
@@ -164,13 +194,17 @@ class SiloFolder:
         return newest.model()
 
     def status(self) -> dict[str, Any]:
-        """Name, and the rounds that the silo holds, by run."""
+        """Name, and by run the rounds that the silo holds and the features that others have too."""
         rounds = {run.folder.name: max(run.rounds, default=0) for run in self._runs()}
-        return {"name": self.name, "rounds": rounds}
+        links = {run.folder.name: run.links for run in self._runs() if run.links}
+        return {"name": self.name, "rounds": rounds, "links": links}
 
     def note(self, event: str, **facts: Any) -> None:
         """Add a line to the silo's own log."""
         note(self.folder, event, **facts)
+
+    def _linked(self, client: ClientData, settings: FederationSettings) -> LinkedPlace:
+        return LinkedPlace(client, settings, least_rows=self._least_rows(settings))
 
     def _least_rows(self, settings: FederationSettings) -> int:
         # The silo has the last word on what its rows may show.
@@ -206,11 +240,15 @@ def held_out(table: SiloTable, share: float, *, seed: int) -> tuple[Any, Any]:
     return split[table.name]
 
 
-def _tensor(name: str, shape: Sequence[int], value: torch.Tensor) -> Leaving:
-    return Leaving(name, tuple(shape), value.numel() * value.element_size(), "round")
+def _nth(round: int) -> str:
+    return f"once, in round {round - FIRST + 1}"
 
 
-def _number(what: str, when: Literal["round", "evaluation"]) -> Leaving:
+def _tensor(name: str, shape: Sequence[int], value: torch.Tensor, when: str) -> Leaving:
+    return Leaving(name, tuple(shape), value.numel() * value.element_size(), when)
+
+
+def _number(what: str, when: str) -> Leaving:
     return Leaving(what, (), NUMBER_BYTES, when)
 
 

@@ -4,12 +4,13 @@ RUN/
   run.json            settings, columns, labels and the fitted encoder
   rows.safetensors    encoded rows, split once: what is held out stays so while the file grows
   00007.safetensors   private parameters after round 7, and the shared part they were trained on
+  links.json          which features others have too, and how many do, where columns are linked
 
 The last two rounds are kept, so that a request that is repeated gets the same answer.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property
@@ -29,14 +30,15 @@ from flic.data.tables.encoder import TableEncoder
 from flic.errors import DamagedModel
 from flic.federation.checkpoint import write_atomically
 from flic.flower.place import Place
+from flic.flower.pooling import LAST, SPACE, feature_keys
 from flic.flower.settings import FederationSettings, federation_settings
 from flic.shapes import Named
-from flic.silos.candidates import FlicNetwork
-from flic.silos.encoding import EncodedSilo
+from flic.silos.candidates import FlicNetwork, in_own_units, in_shared_units
+from flic.silos.encoding import EncodedSilo, linked_features
 from flic.silos.fitted import FittedClient
-from flic.silos.models import NetworkModel, Saved
+from flic.silos.models import LinkedModel, NetworkModel, Saved
 
-FACTS, ROWS = "run.json", "rows.safetensors"
+FACTS, ROWS, LINKS = "run.json", "rows.safetensors", "links.json"
 
 
 class SiloRun:
@@ -50,6 +52,7 @@ class SiloRun:
         self.declared = Declared.model_validate(facts["declared"])
         self.labelling = Labelling.model_validate(facts["labelling"])
         self.encoder = TableEncoder.model_validate(facts["encoder"])
+        self.features: tuple[str, ...] = tuple(facts["features"])
 
     @classmethod
     def create(
@@ -58,7 +61,8 @@ class SiloRun:
         """Write the rows, and then the facts, whose presence says that all is there."""
         assert table.labelling is not None
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        train, test = silo.data.train, silo.data.test
+        client = rows_of(silo, settings)
+        train, test = client.train, client.test
         rows = {"train.x": train.x, "train.y": train.y, "test.x": test.x, "test.y": test.y}
         facts = {
             "settings": settings.model_dump(mode="json"),
@@ -67,6 +71,7 @@ class SiloRun:
             "declared": table.declared.model_dump(mode="json"),
             "labelling": table.labelling.model_dump(mode="json"),
             "encoder": silo.encoder.model_dump(mode="json"),
+            "features": list(client.schema.features),
         }
         write_atomically(folder / ROWS, _packed(rows))
         write_atomically(folder / FACTS, json.dumps(facts, indent=1).encode())
@@ -81,15 +86,21 @@ class SiloRun:
 
     @cached_property
     def place(self) -> Place:
-        """The silo's rows, ready for work."""
+        """The silo, ready for work."""
+        return Place(self.client, self.settings)
+
+    @cached_property
+    def client(self) -> ClientData:
+        """The silo's rows."""
         try:
             rows = load_tensors((self.folder / ROWS).read_bytes())
             train, test = (Split(rows[f"{w}.x"], rows[f"{w}.y"]) for w in ("train", "test"))
         except (SafetensorError, KeyError, OSError) as error:
             raise _damaged(self.folder / ROWS, error) from error
-        schema = FeatureSchema(self.name, self.encoder.features)
+        is_linked = self.settings.is_closed_form
+        schema = FeatureSchema(SPACE if is_linked else self.name, self.features)
         nothing = test.take(torch.zeros(len(test), dtype=torch.bool))
-        return Place(ClientData(self.name, schema, train, nothing, test), self.settings)
+        return ClientData(self.name, schema, train, nothing, test)
 
     @property
     def rounds(self) -> list[int]:
@@ -116,16 +127,44 @@ class SiloRun:
         tensors = self._network(private, shared).save().tensors
         write_atomically(_state(self.folder, round), _packed(tensors))
 
+    def save_linked(self, model: Named, holders: Sequence[int]) -> None:
+        """Keep the model of linked columns, in the silo's own units."""
+        silo = EncodedSilo(self.columns, self.declared, self.encoder, self.client, self.client)
+        names, factor, offset = linked_features(silo)
+        with_others = {n: h - 1 for n, h in zip(names, holders, strict=True) if h > 1}
+        write_atomically(self.folder / LINKS, json.dumps(with_others, indent=1).encode())
+        own = in_own_units(model, factor, offset)
+        write_atomically(_state(self.folder, LAST), _packed(own))
+
+    @property
+    def links(self) -> dict[str, int]:
+        """Features that other silos have too, and how many do."""
+        path = self.folder / LINKS
+        return json.loads(path.read_bytes()) if path.exists() else {}
+
     def load(self, round: int) -> NetworkModel:
         """The network after a round."""
+        saved = self._network({}, {}).save()
+        found = Saved(saved.kind, saved.facts, self._tensors(round))
+        try:
+            return NetworkModel.load(found, self.settings.question)
+        except DamagedModel as error:
+            raise _damaged(_state(self.folder, round), error) from error
+
+    def _load_linked(self) -> LinkedModel:
+        """The model of linked columns, after the last round."""
+        facts = {"classes": list(self.client.classes)}
+        found = Saved(LinkedModel.kind, facts, self._tensors(LAST))
+        try:
+            return LinkedModel.load(found, self.settings.question)
+        except (DamagedModel, KeyError) as error:
+            raise _damaged(_state(self.folder, LAST), error) from error
+
+    def _tensors(self, round: int) -> Named:
         path = _state(self.folder, round)
         try:
-            saved = self._network({}, {}).save()
-            tensors = load_tensors(path.read_bytes())
-            return NetworkModel.load(
-                Saved(saved.kind, saved.facts, tensors), self.settings.question
-            )
-        except (SafetensorError, OSError, DamagedModel) as error:
+            return load_tensors(path.read_bytes())
+        except (SafetensorError, OSError) as error:
             raise _damaged(path, error) from error
 
     def keep(self, rounds: set[int]) -> None:
@@ -135,22 +174,23 @@ class SiloRun:
                 _state(self.folder, round).unlink()
 
     def model(self) -> FittedClient:
-        """The newest network, with all it takes to read raw rows."""
+        """The newest model, with all it takes to read raw rows."""
+        is_linked = self.settings.is_closed_form
         return FittedClient(
             name=self.name,
             columns=self.columns,
             declared=self.declared,
             labelling=self.labelling,
             encoder=self.encoder,
-            candidate=FlicNetwork.name,
+            candidate=LinkedModel.kind if is_linked else FlicNetwork.name,
             temperature=None,
-            model=self.load(max(self.rounds)),
+            model=self._load_linked() if is_linked else self.load(max(self.rounds)),
             task=self.settings.question,
             labels=self.settings.classes,
         )
 
     def _network(self, private: Named, shared: Named) -> NetworkModel:
-        client = self.place.client
+        client = self.client
         return NetworkModel(
             method=self.settings.method,
             settings=self.settings.method_settings,
@@ -161,6 +201,15 @@ class SiloRun:
             private=private,
             shared=shared,
         )
+
+
+def rows_of(silo: EncodedSilo, settings: FederationSettings) -> ClientData:
+    """The silo's rows as the method reads them, under the names that its features travel by."""
+    if not settings.is_closed_form:
+        return silo.data
+    names, factor, offset = linked_features(silo)
+    keys = feature_keys(settings.salt, names)
+    return in_shared_units(silo.plain, SPACE, keys, factor, offset)
 
 
 def _state(folder: Path, round: int) -> Path:

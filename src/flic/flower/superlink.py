@@ -3,11 +3,13 @@
 Flower serves silos and the operator on one port and asks the operator for no password. The gate
 leaves silos (`/v1/fleet`) to the network and everything else to this machine, refuses bodies above
 LARGEST bytes before anything reads them, and names in the log whom Flower turned away, by the keys
-in the file KEYS (name → public key). The other arguments are flower-superlink's own.
+in the file KEYS (name → public key), or whom TLS did. The other arguments are flower-superlink's
+own.
 """
 
 import json
 import sys
+from asyncio.sslproto import SSLProtocol
 from base64 import b64decode
 from hashlib import sha256
 from ipaddress import ip_address
@@ -123,8 +125,37 @@ def _peer(scope: Scope) -> str:
     return client[0] if client else ""
 
 
+#: What OpenSSL calls the reasons of failed handshakes, and what they mean.
+HANDSHAKES = {
+    "HTTP_REQUEST": "it spoke plain HTTP",
+    "WRONG_VERSION_NUMBER": "it did not speak TLS",
+    "TLSV1_ALERT_UNKNOWN_CA": "it does not trust this coordinator's certificate (wrong ca.crt)",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it finds this coordinator's certificate expired",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "it expects a certificate for another name",
+}
+
+
+def name_failed_handshakes() -> None:
+    """Log who failed in the handshake of TLS, of which no server says anything by itself."""
+    # uvicorn takes asyncio's loop where there is no uvloop, whose handshakes cannot be looked at.
+    sys.modules["uvloop"] = None  # type: ignore[assignment]
+    protocol: Any = SSLProtocol
+    complete = protocol._on_handshake_complete
+
+    def tell(self: Any, error: BaseException | None) -> None:
+        if error is not None:
+            peer = self._transport.get_extra_info("peername") if self._transport else None
+            reason = getattr(error, "reason", None) or type(error).__name__
+            meaning = HANDSHAKES.get(reason, reason)
+            log.warning("refused %s in the handshake: %s", peer[0] if peer else "?", meaning)
+        complete(self, error)
+
+    protocol._on_handshake_complete = tell
+
+
 def main() -> None:
     """Run the SuperLink with the gate in front of it."""
+    name_failed_handshakes()
     from flwr.superlink import main as service
     from flwr.superlink.cli.flower_superlink import flower_superlink
 

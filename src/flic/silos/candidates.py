@@ -306,7 +306,7 @@ class LinkedColumns(Candidate):
         shared = {silo.name: linked_features(silo) for silo in encoded.silos}
         spaces = linked_spaces({name: names for name, (names, _, _) in shared.items()})
         clients = tuple(
-            _in_shared_units(silo.plain, spaces[silo.name], *shared[silo.name])
+            in_shared_units(silo.plain, spaces[silo.name], *shared[silo.name])
             for silo in encoded.silos
             if silo.name in spaces
         )
@@ -322,7 +322,7 @@ class LinkedColumns(Candidate):
         num = encoded.task.num_outputs
         models = {
             c.name: LinkedModel(
-                _in_own_units(
+                in_own_units(
                     Known(algorithm.agreed, server.shared, c).model(), *shared[c.name][1:]
                 ),
                 c.classes,
@@ -333,16 +333,17 @@ class LinkedColumns(Candidate):
         return Learned(models, journal.records, server.shared)
 
 
-def _in_shared_units(
+def in_shared_units(
     client: ClientData, space: str, names: Sequence[str], factor: Tensor, offset: Tensor
 ) -> ClientData:
+    """The client with its features in the units, and under the names, that others use too."""
     train = Split((client.train.x * factor + offset).float(), client.train.y)
     test = Split((client.test.x * factor + offset).float(), client.test.y)
     schema = FeatureSchema(space, tuple(names))
     return replace(client, schema=schema, train=train, test=test)
 
 
-def _in_own_units(model: Named, factor: Tensor, offset: Tensor) -> dict[str, Tensor]:
+def in_own_units(model: Named, factor: Tensor, offset: Tensor) -> dict[str, Tensor]:
     """The model for rows in the client's own units: (f x + o − m) / s = (x − (m − o)/f) / (s/f)."""
     shift, scale = (model["shift"] - offset) / factor, model["scale"] / factor
     return {**model, "shift": shift, "scale": scale}

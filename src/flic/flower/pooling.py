@@ -1,0 +1,226 @@
+"""Linked features over Flower: the coordinator's part of the closed form, three rounds in all.
+
+A silo's features are known by keys, which are salted hashes of their names. In the first round a
+silo sends its keys and the sums of its own features; the coordinator lays these side by side, and
+from then on a silo is sent the pooled sums of its own features and of no others.
+
+DIR/pooled/NAME.safetensors   the first round's sums of a silo, until the run is done: if a silo
+                              fails later, the others begin anew as if it had never been there
+"""
+
+import hashlib
+import hmac
+import json
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median_low
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from flic.algorithms import Entry, Population, ServerState, Update
+from flic.algorithms.experts import PARTS
+from flic.algorithms.linked import Linked
+from flic.algorithms.settings import MethodSettings
+from flic.data.schema import FeatureSchema
+from flic.federation.checkpoint import write_atomically
+from flic.flower.roll import damaged
+from flic.flower.settings import FederationSettings
+
+SPACE = "linked"
+FIRST, LAST = -2, 0
+"""Rounds of the closed form."""
+
+KEY_BYTES = 32
+_KEY = re.compile(rf"[0-9a-f]{{{KEY_BYTES}}}")
+_SUMS = f"moments.{SPACE}.linear."
+_MAPPED = f"moments.{SPACE}.mapped."
+_WORST = -10.0  # the least likelihood that an expert is given
+
+
+def feature_keys(salt: str, names: Iterable[str]) -> tuple[str, ...]:
+    """What stands for features' names on the wire: equal for equal names and salts."""
+    secret = bytes.fromhex(salt)
+    digests = (hmac.new(secret, name.encode(), hashlib.sha256).hexdigest() for name in names)
+    return tuple(digest[:KEY_BYTES] for digest in digests)
+
+
+def are_keys(keys: Sequence[str]) -> bool:
+    """Whether these could be the keys of a silo's features."""
+    return len({*keys}) == len(keys) > 0 and all(map(_KEY.fullmatch, keys))
+
+
+def round_of(name: str) -> int:
+    """The round in which sums or likelihoods of a name leave a silo."""
+    if name.startswith(_SUMS):
+        return FIRST
+    return LAST if name == "scores.mix" else FIRST + 1
+
+
+def algorithm_for(
+    keys: Sequence[str], settings: FederationSettings, method: MethodSettings | None = None
+) -> Linked:
+    """The method among features of these keys."""
+    spaces = {SPACE: FeatureSchema(SPACE, tuple(keys))}
+    population = Population(0, settings.question, len(keys), total_rows=0, spaces=spaces)
+    own = method or settings.method_settings
+    return Linked(own, population, seed=settings.seed, dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """Sums of silos, laid side by side."""
+
+    folder: Path
+    settings: FederationSettings
+
+    def expected(self, keys: Sequence[str]) -> ServerState:
+        """What a silo's first sums look like."""
+        shared = algorithm_for(keys, self.settings).init_server().shared
+        return ServerState(FIRST, {n: v for n, v in shared.items() if n.startswith(_SUMS)})
+
+    def keep(self, keys: Mapping[str, Sequence[str]], updates: Iterable[Update]) -> None:
+        """Have the first sums of silos on the disk."""
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        for update in updates:
+            tensors = {name: entry.value for name, entry in update.entries.items()}
+            told = {"keys": json.dumps(list(keys[update.client]))}
+            write_atomically(self._file(update.client), save(tensors, told))
+
+    def start(self, names: Iterable[str]) -> ServerState:
+        """The shared part after the first round, as if only these silos had ever been there."""
+        names = sorted(names)
+        algorithm, union = self.algorithm(names), self._union(names)
+        updates = []
+        for name in names:
+            keys, sums = self._load(name)
+            places = _places(keys, union)
+            wide = {n: Entry(_spread(n, v, places, len(union)), 1.0) for n, v in sums.items()}
+            updates.append(Update(name, wide))
+        return algorithm.aggregate(ServerState(FIRST, algorithm.init_server().shared), updates)
+
+    def algorithm(self, names: Iterable[str]) -> Linked:
+        """The method among all features of these silos."""
+        return algorithm_for(self._union(names), self.settings)
+
+    def shared_with(self, name: str, server: ServerState, names: Iterable[str]) -> ServerState:
+        """The shared part as one silo is sent it: of its own features and no others."""
+        places = _places(self._load(name)[0], self._union(names))
+        shared = {
+            n: _at(n, v, places) if n.startswith(_SUMS) else v for n, v in server.shared.items()
+        }
+        return ServerState(server.round, shared)
+
+    def holders(self, name: str, names: Iterable[str]) -> tuple[int, ...]:
+        """How many silos have each feature of a silo, itself included."""
+        held = Counter(key for own in names for key in self._load(own)[0])
+        return tuple(held[key] for key in self._load(name)[0])
+
+    def outliers(
+        self, updates: Sequence[Update], keys: Mapping[str, Sequence[str]], factor: float
+    ) -> dict[str, str]:
+        """Updates whose means or deviations are out of proportion to others' of the same key."""
+        found: dict[str, str] = {}
+        sums = {u.client: _sizes(u, _SUMS) for u in updates if f"{_SUMS}count" in u.entries}
+        mapped = {u.client: _sizes(u, _MAPPED) for u in updates if f"{_MAPPED}count" in u.entries}
+        # Of a map, some features are hardly ever above zero: they count as a whole.
+        whole = {name: own.square().mean()[None].sqrt() for name, own in mapped.items()}
+        for sized, known in ((sums, keys), (whole, dict.fromkeys(whole, ("map",)))):
+            for name, why in _out_of_proportion(sized, known, factor).items():
+                found[name] = f"sums of silo {name!r} {why}"
+        for update in updates:
+            scores = [e.value for n, e in update.entries.items() if n.startswith("scores.")]
+            if any(bool(((v > 0) | (v < _WORST)).any()) for v in scores):
+                found[update.client] = (
+                    f"update of silo {update.client!r} has likelihoods that are none; expected "
+                    f"logarithms from {_WORST:g} to 0."
+                )
+        return found
+
+    def forget(self) -> None:
+        """Remove what was kept for a failure that did not come."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.safetensors"
+
+    def _load(self, name: str) -> tuple[tuple[str, ...], dict[str, Tensor]]:
+        path = self._file(name)
+        try:
+            with safe_open(path, "pt") as file:
+                keys = tuple(json.loads(file.metadata()["keys"]))
+                return keys, {n: file.get_tensor(n) for n in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+            raise damaged(path, error) from error
+
+    def _union(self, names: Iterable[str]) -> list[str]:
+        return sorted({key for name in names for key in self._load(name)[0]})
+
+
+def _places(keys: Sequence[str], union: Sequence[str]) -> Tensor:
+    place = {key: i for i, key in enumerate(union)}
+    return torch.tensor([place[key] for key in keys])
+
+
+def _of_pairs(name: str) -> bool:
+    """Whether sums are of pairs of features, [p, p], and not of classes, [classes, p]."""
+    return name.endswith((".scatter", ".dof"))
+
+
+def _spread(name: str, value: Tensor, places: Tensor, width: int) -> Tensor:
+    """Sums of some features among all."""
+    rows = width if _of_pairs(name) else len(value)
+    wide = torch.zeros(rows, width, dtype=value.dtype)
+    if _of_pairs(name):
+        wide[places[:, None], places] = value
+    else:
+        wide[:, places] = value
+    return wide
+
+
+def _at(name: str, value: Tensor, places: Tensor) -> Tensor:
+    """Sums of all features, for some of them."""
+    return value[places][:, places] if _of_pairs(name) else value[:, places]
+
+
+def _sizes(update: Update, prefix: str) -> Tensor:
+    """Root mean square of each feature at one silo; NaN where sums cannot be those of rows."""
+    count, total, scatter, dof = (update.entries[prefix + part].value for part in PARTS)
+    rows, pairs = count.sum(0), dof.diagonal()
+    variance = scatter.diagonal() / pairs.clamp_min(1)
+    sound = (count >= 0).all() & (pairs >= 0).all() & (variance >= 0).all()
+    size = ((total.sum(0) / rows.clamp_min(1)).square() + variance).sqrt()
+    return size if bool(sound) else torch.full_like(size, float("nan"))
+
+
+def _out_of_proportion(
+    sized: Mapping[str, Tensor], keys: Mapping[str, Sequence[str]], factor: float
+) -> dict[str, str]:
+    """Why sums of silos cannot be counted; of two that disagree nobody knows which is wrong."""
+    found = {name: "are of no rows" for name, own in sized.items() if not own.isfinite().all()}
+    sound = {name: own.tolist() for name, own in sized.items() if name not in found}
+    of_key: dict[str, list[float]] = {}
+    for name, own in sound.items():
+        for key, size in zip(keys[name], own, strict=True):
+            of_key.setdefault(key, []).append(size)
+    usual = {key: median_low(own) for key, own in of_key.items() if len(own) > 1}
+    least = 0.01 * median_low(usual.values()) if usual else 0.0
+    for name, own in sound.items():
+        ratios = []
+        for key, size in zip(keys[name], own, strict=True):
+            if key in usual and max(usual[key], least) > 0:
+                pair = len(of_key[key]) == 2
+                ratios.append((max(of_key[key]) if pair else size) / max(usual[key], least))
+        root = fmean(ratio**2 for ratio in ratios) ** 0.5 if ratios else 0.0
+        if root > factor:
+            found[name] = (
+                f"are {root:.3g} times as large as others' of the same columns; expected "
+                f"{factor:g} times at most. Use the same units everywhere."
+            )
+    return found

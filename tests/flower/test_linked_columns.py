@@ -1,0 +1,276 @@
+"""Linked columns over Flower: three rounds, keys for names, and nothing of who failed."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from flwr.common.serde import message_from_proto
+from flwr.proto.message_pb2 import Message as ProtoMessage
+from hospitals import COLUMNS, rows_of
+
+from flic.algorithms.linked import Linked
+from flic.data.client_data import FederatedData
+from flic.errors import FederationError
+from flic.federation.journal import MemoryJournal
+from flic.federation.loop import Schedule, Simulation
+from flic.federation.roster import Roster
+from flic.federation.runners import InProcess
+from flic.federation.work import Workshop
+from flic.flower.log import events
+from flic.flower.pooling import feature_keys
+from flic.flower.silo import held_out
+from flic.flower.silo_run import rows_of as linked_rows
+from flic.silos.encoding import encode
+
+LINKED = {"method": "linked", "network": {"linked": {"random_features": 24}}, "salt": "0a" * 16}
+NAMES = ["east", "north", "south"]
+
+
+def like(frame, **columns):
+    """Rows with some columns of other silos too."""
+    rng, ill = np.random.default_rng(5), frame["num"] == "ill"
+    made = {name: rng.normal(mean, 5, len(frame)) + 6 * ill for name, mean in columns.items()}
+    return frame.assign(**{name: values.round(3) for name, values in made.items()})
+
+
+@pytest.fixture
+def frames():
+    """age is everybody's, pulse of two, the other columns are of one."""
+    return {
+        "north": like(rows_of("north"), pulse=70),
+        "south": like(rows_of("south"), age=50),
+        "east": rows_of("east"),
+    }
+
+
+@pytest.fixture
+def linked(here, frames):
+    """linked(**settings): a federation of linked columns that has not begun."""
+    return lambda **changes: here(frames=frames, **{**LINKED, **changes})
+
+
+def simulated(place, names=NAMES):
+    """The same in the simulator: shared part, and scores of every silo."""
+    settings = place.coordinator.settings
+    tables = [place.silo(name).read(settings)[0] for name in names]
+    rows = {table.name: held_out(table, 0.25, seed=settings.seed) for table in tables}
+    silos = encode(tables, settings.question, rows).silos
+    clients = tuple(linked_rows(silo, settings) for silo in silos)
+    data, own = FederatedData("linked", settings.question, clients), settings.method_settings
+    roster = Roster(data, own.embedding, dtype=torch.float32)
+    algorithm = Linked(own, roster.population, seed=settings.seed, dtype=torch.float64)
+    workshop, journal = Workshop(algorithm, roster, settings.seed), MemoryJournal()
+    schedule = Schedule(1, 1.0, True, 0, 100)
+    assert len(list(Simulation(workshop, schedule, journal, InProcess(workshop)).steps())) == 4
+    return journal
+
+
+def records(place):
+    return place.coordinator.journal.records
+
+
+def same(ours, theirs, tolerance=0.0):
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        torch.testing.assert_close(value, theirs[name], rtol=tolerance, atol=tolerance, msg=name)
+
+
+def answers(place):
+    return [(n, message_from_proto(ProtoMessage.FromString(w)).content) for n, w in place.grid.sent]
+
+
+def test_three_rounds_give_the_simulator_s_result(linked):
+    place = linked()
+    place.go()
+    assert [r["round"] for r in records(place)] == [-2, -1, 0]
+    journal = simulated(place)
+    same(place.coordinator.server.shared, journal.server.shared, 1e-6)
+    theirs = journal.records[-1]["scores"]
+    for name, figures in records(place)[-1]["scores"].items():
+        assert figures == {k: theirs[name][k] for k in figures}
+    status = place.coordinator.status()
+    assert (status["done"], status["rounds_done"], status["rounds"]) == (True, 3, 3)
+
+
+def test_a_silo_s_model_is_the_one_that_was_measured(linked, frames):
+    place = linked()
+    place.go()
+    silo, settings = place.silo("south"), place.coordinator.settings
+    table, _ = silo.read(settings)
+    _, test = held_out(table, 0.25, seed=settings.seed)
+    frame = pd.read_csv(silo.folder / "rows.csv").iloc[test]
+    right = (silo.model().predict(frame).values == frame["num"]).sum()
+    assert right == records(place)[-1]["scores"]["south"]["test_right"]
+
+
+def fails(name, at):
+    """The silo gives no answer in one round, and none after."""
+    return lambda who, round, content: None if who == name and round >= at else content
+
+
+@pytest.mark.parametrize("at", [-2, -1, 0])
+def test_who_fails_is_left_out_as_if_it_had_never_been_there(linked, at):
+    whole = linked(names=["north", "south"])
+    whole.go()
+    place = linked()
+    place.grid.change = fails("east", at)
+    place.go()
+    same(place.coordinator.server.shared, whole.coordinator.server.shared)
+    ours, theirs = (own[-1] for own in (records(place), records(whole)))
+    assert ours["scores"] == theirs["scores"]
+    assert [r["round"] for r in records(place)] == {
+        -2: [-2, -1, 0],
+        -1: [-2, -2, -1, 0],
+        0: [-2, -1, -2, -1, 0],
+    }[at]
+    told = [e["silos"] for e in events(place.folder) if e["event"] == "left out"]
+    assert told == ([] if at == -2 else [["east"]])
+    assert place.silo("north").status()["links"].popitem()[1] == {"age": 1, "pulse": 1}
+    assert not list(place.folder.glob("pooled/*"))
+
+
+def test_a_silo_learns_how_many_have_its_columns_and_not_who(linked):
+    place = linked()
+    place.go()
+    links = {name: place.silo(name).status()["links"].popitem()[1] for name in NAMES}
+    assert links["north"] == {"age": 2, "pulse": 1}
+    assert links["east"] == {"age": 2}
+
+
+def test_without_a_quorum_nothing_is_pooled(linked):
+    place = linked(quorum=3)
+    place.grid.change = fails("east", -1)
+    with pytest.raises(FederationError, match=r"2 updates could be counted; expected 3"):
+        place.go()
+    assert [r["round"] for r in records(place)] == [-2]
+    place.grid.change = lambda name, round, content: content
+    place.go()
+    same(place.coordinator.server.shared, simulated(place).server.shared, 1e-6)
+
+
+def test_a_coordinator_that_is_killed_goes_on(linked):
+    place, whole = linked(), linked()
+    whole.go()
+    place.go(1)
+    place.go(1)
+    place.go()
+    same(place.coordinator.server.shared, whole.coordinator.server.shared)
+
+
+# ---- the wire ------------------------------------------------------------------------------
+
+
+def test_names_travel_as_keys_and_only_once(linked, frames):
+    place = linked()
+    place.go()
+    wire = b"".join(wire for _, wire in place.grid.sent)
+    for name in NAMES:
+        assert not [c for c in COLUMNS[name] if len(c) > 4 and c.encode() in wire]
+    with_keys = [(n, c) for n, c in answers(place) if "keys" in c["answer"]]
+    assert sorted(n for n, _ in with_keys) == NAMES
+    salt = place.coordinator.settings.salt
+    age = feature_keys(salt, ["age"])[0]
+    assert all(age in c["answer"]["keys"] for _, c in with_keys)
+    assert feature_keys("0b" * 16, ["age"])[0] != age
+
+
+def test_a_new_federation_has_a_salt_of_its_own(here):
+    salts = {here(**{**LINKED, "salt": ""}).coordinator.settings.salt for _ in range(2)}
+    assert len(salts) == 2
+    assert all(len(salt) == 32 for salt in salts)
+
+
+def test_a_silo_is_sent_sums_of_its_own_columns_alone(linked):
+    place, sent = linked(), {}
+    ask = place.grid.ask
+
+    def look(name, message):
+        shared = message.content["shared"]
+        sent[name] = {n: a.shape for n, a in shared.items() if ".linear." in n}
+        return ask(name, message)
+
+    place.grid.ask = look
+    place.go()
+    for name in NAMES:
+        run = max(place.silo(name)._runs(), key=lambda run: run.changed)
+        width = run.client.schema.dim
+        assert {shape[-1] for shape in sent[name].values()} == {width}
+
+
+def test_what_leaves_was_announced(linked):
+    place = linked()
+    place.go()
+    for name in NAMES:
+        announced = place.silo(name).announce(place.coordinator.settings)
+        for number, record in enumerate(records(place), start=1):
+            due = [e.num_bytes for e in announced if e.when == f"once, in round {number}"]
+            assert record["bytes"][name] == sum(due)
+
+
+def test_a_class_of_few_rows_is_in_no_sum(linked, frames):
+    frames["east"] = rows_of("east", ill=5)  # of which one or two are held out
+    place = linked()
+    place.go(1)
+    [sums] = [c["update"] for n, c in answers(place) if n == "east"]
+    count = np.frombuffer(sums["moments.linked.linear.count"].data, "<f8").reshape(2, -1)
+    assert count[0].min() > 5
+    assert count[1].max() == 0
+
+
+# ---- lies ----------------------------------------------------------------------------------
+
+
+def lying(at, change):
+    def changed(name, round, content):
+        return change(content) if (name, round) == ("east", at) else content
+
+    return changed
+
+
+def scaled(part, factor, offset=0.0):
+    def change(content):
+        old = content["update"][part]
+        data = np.frombuffer(old.data, "<f8") * factor + offset
+        content["update"][part] = replace(old, data=data.tobytes())
+        return content
+
+    return change
+
+
+def other_keys(keys):
+    def change(content):
+        content["answer"]["keys"] = keys(content["answer"].get("keys", []))
+        return content
+
+    return change
+
+
+SUMS, MAPPED = "moments.linked.linear.", "moments.linked.mapped."
+BAD = {
+    "huge": (-2, scaled(SUMS + "total", 1e9), "times as large as others'"),
+    "nan": (-2, scaled(SUMS + "scatter", np.nan), "NaN"),
+    "negative": (-2, scaled(SUMS + "count", -1.0), "are of no rows"),
+    "no keys": (-2, other_keys(lambda keys: []), "which the server does not share"),
+    "one key twice": (-2, other_keys(lambda keys: keys[:1] * len(keys)), "does not share"),
+    "fewer keys": (-2, other_keys(lambda keys: keys[1:]), "expected float64[2, "),
+    "huge map": (-1, scaled(MAPPED + "total", 1e9), "times as large as others'"),
+    "keys again": (-1, other_keys(lambda keys: ["0" * 32]), "which the server does not share"),
+    "too likely": (-1, scaled("scores.own", 1.0, 30.0), "likelihoods that are none"),
+    "too unlikely": (0, scaled("scores.mix", 1e9), "likelihoods that are none"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_lie_is_refused_and_does_no_harm(linked, what):
+    at, change, reason = BAD[what]
+    whole = linked(names=["north", "south"])
+    whole.go()
+    place = linked()
+    place.grid.change = lying(at, change)
+    place.go()
+    refused = [r["refused"] for r in records(place) if r["refused"]]
+    assert [[*r] for r in refused] == [["east"]]
+    assert reason in refused[0]["east"]
+    same(place.coordinator.server.shared, whole.coordinator.server.shared)
