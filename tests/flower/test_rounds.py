@@ -213,7 +213,7 @@ def test_an_update_out_of_proportion_is_found(coordinator, sizes, out):
         Update(name, {n: Entry(v * size, 1.0) for n, v in shared.items()})
         for name, size in sizes.items()
     ]
-    assert sorted(coordinator.outliers(updates)) == out
+    assert sorted(coordinator.outliers(updates, {})) == out
 
 
 def test_offences_outlive_the_coordinator(coordinator):

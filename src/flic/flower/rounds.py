@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median_low
-from typing import Any, Self
+from typing import Any
 
 import torch
 
@@ -29,7 +29,7 @@ from flic.federation.sampling import active_clients
 from flic.federation.score import Errors, Hits
 from flic.federation.work import Stage
 from flic.flower.log import events, note
-from flic.flower.pooling import FIRST, KEY_BYTES, LAST, Pooling, are_keys
+from flic.flower.pooling import KEY_BYTES
 from flic.flower.roll import Roll, damaged, read_json, write_json
 from flic.flower.settings import NUMBER_BYTES, FederationSettings, federation_settings
 
@@ -60,26 +60,17 @@ class Coordinator:
         self.folder = folder
         self.run = run
         self.settings = settings
-        self.pooling = Pooling(folder / "pooled", settings)
         self.roll = Roll(folder, settings.max_offences)
         self._tries = 0
-        self._counted: list[str] = []
 
-    @property
+    @cached_property
     def algorithm(self) -> Algorithm:
         """The method as the coordinator knows it: other facts about silos are theirs."""
         settings = self.settings
-        if settings.is_closed_form:
-            return self.pooling.algorithm(self._pooled)
         population = Population(0, settings.question, settings.max_features, 0, spaces={})
         return build_algorithm(
             settings.method, settings.method_settings, population, seed=settings.seed
         )
-
-    @property
-    def _pooled(self) -> list[str]:
-        """Silos whose sums are in the shared part, in the closed form."""
-        return self.journal.records[-1]["active"] if self.journal.records else []
 
     @cached_property
     def journal(self) -> DiskJournal:
@@ -89,8 +80,8 @@ class Coordinator:
             note(self.folder, "damaged", message=message)
         return opened
 
-    @classmethod
-    def create(cls, folder: Path, settings: FederationSettings) -> Self:
+    @staticmethod
+    def create(folder: Path, settings: FederationSettings) -> "Coordinator":
         """A new federation; the folder may hold other files, but none of another federation."""
         if (folder / FACTS).exists():
             raise RunFolderError(
@@ -102,14 +93,14 @@ class Coordinator:
         if settings.is_closed_form and not settings.salt:
             settings = settings.model_copy(update={"salt": secrets.token_hex(16)})
         facts = {"run": run, "settings": settings.model_dump(mode="json")}
-        coordinator = cls(folder, run, settings)
+        coordinator = _kind(settings)(folder, run, settings)
         coordinator._refuse_too_large()  # and settings that cannot start
         coordinator.roll.create()
         write_json(folder / FACTS, facts)
         return coordinator
 
-    @classmethod
-    def open(cls, folder: Path) -> Self:
+    @staticmethod
+    def open(folder: Path) -> "Coordinator":
         """The federation of a folder, after its last finished round."""
         if not (folder / FACTS).exists():
             raise RunFolderError(
@@ -120,12 +111,11 @@ class Coordinator:
         if not isinstance(facts.get("run"), str) or not isinstance(facts.get("settings"), dict):
             raise damaged(folder / FACTS, "a part is missing")
         settings = federation_settings(facts["settings"], source=str(folder / FACTS))
-        return cls(folder, facts["run"], settings)
+        return _kind(settings)(folder, facts["run"], settings)
 
     def _refuse_too_large(self) -> None:
-        size = sum(
-            v.numel() * v.element_size() for v in self.algorithm.init_server().shared.values()
-        )
+        shared = self.initial().shared.values()
+        size = sum(value.numel() * value.element_size() for value in shared)
         if size > self.settings.max_message_mb * 2**20:
             raise ConfigError(
                 f"max_message_mb is {self.settings.max_message_mb:g} and the shared part has "
@@ -137,30 +127,30 @@ class Coordinator:
     @property
     def round(self) -> int:
         """The round to be done next."""
-        if self.settings.is_closed_form:
-            return next_in_closed_form(self.journal.records)
-        return len(self.journal.records) + 1
+        return self.round_after(self.journal.records)
+
+    def round_after(self, records: Sequence[Record]) -> int:
+        """The round that follows finished ones."""
+        return len(records) + 1
+
+    @property
+    def last_round(self) -> int:
+        """The number of the last round."""
+        return self.num_rounds
 
     @property
     def num_rounds(self) -> int:
         """All rounds, with the last one, from which nothing leaves."""
-        return 1 + (LAST - FIRST if self.settings.is_closed_form else self.settings.rounds)
+        return self.settings.rounds + 1
 
     @property
     def is_done(self) -> bool:
         """Whether the run is finished."""
-        return self._is_after(self.journal.records)
-
-    def _is_after(self, records: Sequence[Record]) -> bool:
-        if self.settings.is_closed_form:
-            return next_in_closed_form(records) > LAST
-        return len(records) >= self.num_rounds
+        return self.round > self.last_round
 
     @property
     def stage(self) -> Stage:
         """What is done in the next round."""
-        if self.settings.is_closed_form:
-            return "prepare"
         if self.round <= self.settings.rounds:
             return "update"
         return "adapt" if self.settings.method_settings.training.final_round else "evaluate"
@@ -168,36 +158,25 @@ class Coordinator:
     @property
     def server(self) -> ServerState:
         """The shared part before the next round."""
-        state = self.journal.server
-        if state is None:
-            is_closed_form = self.settings.is_closed_form
-            state = ServerState(0, {}) if is_closed_form else self.algorithm.init_server()
-        return replace(state, round=self.round)
+        return replace(self.journal.server or self.initial(), round=self.round)
+
+    def initial(self) -> ServerState:
+        """The shared part before the first round."""
+        return self.algorithm.init_server()
 
     def shared_with(self, name: str, server: ServerState) -> ServerState:
         """The shared part as a silo is sent it."""
-        if not self.settings.is_closed_form or not server.shared:
-            return server
-        return self.pooling.shared_with(name, server, self._members)
+        del name
+        return server
 
     def holders(self, name: str) -> tuple[int, ...]:
         """Silos that have each feature of a silo, where columns are linked."""
-        if not self.settings.is_closed_form or not self._members:
-            return ()
-        return self.pooling.holders(name, self._members)
-
-    @property
-    def _members(self) -> list[str]:
-        """Silos that the shared part is of, or will be when the round under way is counted."""
-        return self._counted or self._pooled
+        del name
+        return ()
 
     def expects(self, keys: Sequence[str]) -> ServerState:
         """Names and shapes that an answer may hold in the next round."""
-        if not self.settings.is_closed_form:
-            return self.server
-        if self.round > FIRST:
-            return ServerState(self.round, {} if keys else self.server.shared)
-        return self.pooling.expected(keys) if are_keys(keys) else ServerState(FIRST, {})
+        return self.server if not keys else ServerState(self.round, {})
 
     def choose(self, connected: Iterable[str]) -> list[str]:
         """Silos that are asked in the next round: a seeded draw, or everyone in the last.
@@ -211,8 +190,6 @@ class Coordinator:
                 f"{able} silos are admitted and not suspended; expected {self.settings.quorum} at "
                 "least (quorum). Admit more, or lower the quorum."
             )
-        if self.settings.is_closed_form and self.round > FIRST:
-            return [name for name in names if name in self._pooled]
         if self.stage != "update" or not names:
             return names
         share, seed = self.settings.participation, self.settings.seed
@@ -240,14 +217,13 @@ class Coordinator:
         return None
 
     def outliers(
-        self, updates: Iterable[Update], keys: Mapping[str, Sequence[str]] | None = None
+        self, updates: Sequence[Update], keys: Mapping[str, Sequence[str]]
     ) -> dict[str, str]:
         """Updates out of all proportion to the others and to the shared part itself.
 
         That part takes a seat among them, so that one of two silos cannot set the measure.
         """
-        if self.settings.is_closed_form:
-            return self.pooling.outliers([*updates], keys or {}, self.settings.norm_factor)
+        del keys
         shared = [v for v in self.server.shared.values() if v.is_floating_point()]
         norms = {
             update.client: _root_mean_square([e.value for e in update.entries.values()])
@@ -290,40 +266,23 @@ class Coordinator:
         self._tries = 0
         # A fixed order: sums of floating-point numbers depend on it, results must not.
         updates = sorted(answers.updates, key=lambda update: update.client)
-        server = self._counted_in(updates, answers)
-        figures = measure(server) if self._is_measured(server.round) else {}
+        server = self.count(updates, answers.keys)
+        figures = measure(server) if self.is_measured(server.round) else {}
         record = self._record(answers, figures, time.perf_counter() - started)
-        self.journal.commit(server, {**record, "round": server.round})
-        self._counted = []
+        record["round"] = server.round
+        self.journal.commit(server, record)
         self.roll.clear(update.client for update in updates)
-        note(self.folder, "round", **{**record, "round": server.round})
-        if self.is_done:
-            self.pooling.forget()
+        note(self.folder, "round", **record)
         return record
 
-    def _counted_in(self, updates: Sequence[Update], answers: Answers) -> ServerState:
-        """The shared part after a round."""
-        if not self.settings.is_closed_form:
-            return self.algorithm.aggregate(self.server, updates) if updates else self.server
-        names = [update.client for update in updates]
-        self._counted = names
-        if self.round == FIRST:
-            self.pooling.keep(answers.keys, updates)
-            return self.pooling.start(names)
-        missing = {*self._pooled} - {*names}
-        if not missing:
-            return self.algorithm.aggregate(self.server, updates)
-        message = (
-            f"{', '.join(sorted(missing))} failed in round {self.round - FIRST + 1} of "
-            f"{self.num_rounds} and is left out: the others go on as if it had not been there."
-        )
-        note(self.folder, "left out", round=self.round, silos=sorted(missing), message=message)
-        return self.pooling.start(names)
+    def count(self, updates: Sequence[Update], keys: Mapping[str, Sequence[str]]) -> ServerState:
+        """The shared part after the next round, and the round that it is after."""
+        del keys
+        return self.algorithm.aggregate(self.server, updates) if updates else self.server
 
     def measured(self, connected: Iterable[str]) -> list[str]:
         """Silos that are asked for figures."""
-        is_member = {*self._members}.__contains__ if self.settings.is_closed_form else bool
-        return [name for name in sorted(connected) if is_member(name)]
+        return sorted(connected)
 
     def sound_figures(self, numbers: Mapping[str, float]) -> bool:
         """Whether numbers are what an evaluation gives."""
@@ -343,8 +302,8 @@ class Coordinator:
             "method": self.settings.method,
             "rounds_done": len(records),
             "rounds": self.num_rounds,
-            "plan": self._plan,
-            "done": self._is_after(records),
+            "plan": self.plan,
+            "done": self.round_after(records) > self.last_round,
             "silos": {
                 name: {
                     "node": node,
@@ -361,9 +320,8 @@ class Coordinator:
         }
 
     @property
-    def _plan(self) -> str:
-        if self.settings.is_closed_form:
-            return "in each of which silos send sums once"
+    def plan(self) -> str:
+        """What the rounds are."""
         return f"{self.settings.rounds} of training and a last one from which nothing leaves"
 
     def wait_for(self, names: Iterable[str]) -> None:
@@ -376,9 +334,8 @@ class Coordinator:
         """Log why the run cannot go on."""
         note(self.folder, "stopped", round=self.round, message=message)
 
-    def _is_measured(self, round: int) -> bool:
-        if self.settings.is_closed_form:
-            return round == LAST
+    def is_measured(self, round: int) -> bool:
+        """Whether figures are due after a round."""
         every = self.settings.evaluate_every
         return self.stage != "update" or (every > 0 and round % every == 0)
 
@@ -421,9 +378,13 @@ class Coordinator:
             )
 
 
-def next_in_closed_form(records: Sequence[Record]) -> int:
-    """The round after the last one, which may be the first again."""
-    return records[-1]["round"] + 1 if records else FIRST
+def _kind(settings: FederationSettings) -> type[Coordinator]:
+    """What coordinates such a federation."""
+    if not settings.is_closed_form:
+        return Coordinator
+    from flic.flower.linked_rounds import LinkedCoordinator  # which derives from it
+
+    return LinkedCoordinator
 
 
 def finished_rounds(folder: Path) -> list[Record]:
