@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from click import Group
+from typer.main import get_command
 
-from flic.cli.main import main
+from flic.cli.main import app, main
 from flic.flower.loopback import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -102,6 +104,33 @@ def made(flic, rows):
     assert flic("coordinator init c --classes well,ill")[0] == 0
     words = "silo init s --data rows.csv --label num --name s --class well=0 --class ill=1,2"
     assert flic(words)[0] == 0
+
+
+def test_linked_columns_have_a_salt_and_are_announced_round_by_round(flic, rows, tmp_path):
+    assert flic("coordinator init c --classes well,ill --method linked")[0] == 0
+    settings = json.loads((tmp_path / "c/federation.json").read_text())["settings"]
+    assert (settings["method"], len(settings["salt"])) == ("linked", 32)
+    code, said = flic(
+        "silo init s --data rows.csv --label num --class well=0 --class ill=1,2 "
+        "--federation c/federation.json"
+    )
+    assert code == 0, said
+    # Keys, counts and totals of two classes, sums of pairs twice, and four weights.
+    assert f"bytes in round 1: {2 * 32 + 2 * 2 * 2 * 8 + 2 * 2 * 2 * 8 + 4 * 8}" in said
+    assert "bytes in round 3: " in said
+
+
+def commands_of_the_page():
+    page = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
+    return re.findall(r"^(?:ExecStart=/opt/flic/bin/)?flic (.*)$", page, re.MULTILINE)
+
+
+@pytest.mark.parametrize("line", dict.fromkeys(commands_of_the_page()))
+def test_every_command_of_the_page_is_understood(line):
+    words, command = shlex.split(line), get_command(app)
+    while isinstance(command, Group):
+        command = command.commands[words.pop(0)]
+    command.make_context(command.name, words)  # which refuses unknown options
 
 
 REFUSED = [

@@ -6,10 +6,12 @@ import sys
 import threading
 import time
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 import torch
+from flwr.proto.runtime_pb2 import AcquireTaskRequest
 
 import flic
 from flic.errors import FederationError
@@ -139,6 +141,20 @@ def strangers_are_refused(running, root):
     assert "Flower refused /v1/fleet/register-node" in log.tail()
 
 
+def messages_are_for_the_silo_alone(member):
+    """Another user of a silo's machine is given no message of it."""
+    [words] = [w.split(b"\0") for w in processes_under(member.folder) if b"executor.py" in w]
+    address = words[words.index(b"--runtime-api-address") + 1].decode()
+    wanted = Request(
+        f"http://{address}/v1/runtime/acquire-task",
+        data=AcquireTaskRequest(supported_task_types=["flwr-clientapp"]).SerializeToString(),
+        headers={"Content-Type": "application/protobuf"},
+    )
+    with pytest.raises(HTTPError, match="401") as refused:
+        urlopen(wanted, timeout=30)
+    refused.value.close()
+
+
 def sent_code_is_not_run(running, root):
     """Whoever may start a run still cannot make a silo run code."""
     app = root / "app"
@@ -170,6 +186,7 @@ def test_a_federation_keeps_strangers_and_liars_out_and_has_the_simulators_resul
     liar = tables.pop("silo-3")
     with on_loopback(tmp_path, settings, tables) as running:
         strangers_are_refused(running, tmp_path)
+        messages_are_for_the_silo_alone(running.members["silo-0"])
         member = Membership(SiloFolder.create(tmp_path / "liar", liar))
         member.make_key()
         (tmp_path / "lies").mkdir()
