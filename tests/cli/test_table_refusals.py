@@ -244,7 +244,7 @@ BAD_SITES = {
     "a path": ({"--name": "../x"}, 2, "client name '../x' cannot name a folder"),
     "no file": ({"--data": "no.csv"}, 1, "no.csv: no such file"),
     "label": ({"--label": "sick"}, 1, "has no label column 'sick'"),
-    "missing": ({"--missing": "dose"}, 2, "--missing 'dose': expected COLUMN=VALUE"),
+    "missing": ({"--missing": "dose"}, 2, "--missing is 'dose'; expected COLUMN=VALUE"),
     "no column": ({"--drop": "colour"}, 1, "declares 'colour'; expected some of its columns"),
     "a number": ({"--label": "age"}, 1, "label column 'age' has the undeclared values"),
 }

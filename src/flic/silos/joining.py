@@ -12,7 +12,8 @@ from flic.data.batches import Duration
 from flic.data.client_data import FederatedData
 from flic.data.tables import SiloTable, TableFederation
 from flic.data.tables.declared import Raw
-from flic.data.tables.labels import LabelNames
+from flic.data.tables.labels import LabelNames, quoted
+from flic.data.tables.values import text_of
 from flic.data.task import Task as Question
 from flic.errors import ConfigError
 from flic.federation.roster import Roster
@@ -149,26 +150,32 @@ def _refuse(fitted: FittedFederation, table: SiloTable) -> None:
         )
 
 
-def label_names(fitted: FittedFederation) -> LabelNames | None:
-    """How a newcomer's labels are read: as the others' are, or by the names of the classes."""
+def label_names(
+    fitted: FittedFederation, own: Mapping[str, Sequence[Raw]] | None = None
+) -> LabelNames | None:
+    """How a newcomer's labels are read: as it says, as the others' are, or by the classes' names.
+
+    Raises:
+        ConfigError: what it says is of no class.
+    """
+    strange = [name for name in own or {} if name not in fitted.labels]
+    if strange:
+        known = f"{quoted(fitted.labels)}" if fitted.labels else "none, since it is a regression"
+        raise ConfigError(
+            f"labels have the classes {quoted(strange)}; expected classes of the federation, "
+            f"{known}. Correct the names."
+        )
     if not fitted.labels:
         return None
-    values: dict[str, dict[str, None]] = {label: {label: None} for label in fitted.labels}
-    taken = set(fitted.labels)
+    values = {
+        label: dict.fromkeys(map(text_of, (own or {}).get(label, ()))) for label in fitted.labels
+    }
+    taken = {value for texts in values.values() for value in texts}
+    shared = [(label, i) for i, label in enumerate(fitted.labels)]
     for client in fitted.clients.values():
-        for value, position in (client.labelling.positions or {}).items():
-            if value not in taken:
-                values[fitted.labels[position]][value] = None
-                taken.add(value)
-    return {label: tuple(own) for label, own in values.items()}
-
-
-def declared_missing(assignments: Sequence[str]) -> dict[str, tuple[Raw, ...]]:
-    """Values that mean "not measured", from COLUMN=VALUE."""
-    found: dict[str, tuple[Raw, ...]] = {}
-    for text in assignments:
-        column, separator, value = text.partition("=")
-        if not separator or not column:
-            raise ConfigError(f"--missing {text!r}: expected COLUMN=VALUE, such as chol=0.")
-        found[column] = (*found.get(column, ()), value)
-    return found
+        shared += (client.labelling.positions or {}).items()
+    for value, position in shared:
+        if value not in taken:
+            values[fitted.labels[position]][value] = None
+            taken.add(value)
+    return {label: tuple(texts) for label, texts in values.items()}

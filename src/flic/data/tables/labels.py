@@ -38,15 +38,17 @@ class Labelling(Section):
 
     column: str
     positions: dict[str, int] | None = None  # raw value as text → class; None: responses
+    site: tuple[str, str] | None = None  # column that tells sites apart, and this client's value
 
     def read(self, frame: pd.DataFrame, declared: Declared) -> tuple[np.ndarray, np.ndarray]:
-        """Labels of the rows that have one, and the positions of those rows.
+        """Labels of the client's rows that have one, and the positions of those rows.
 
         Raises:
             DataError: no such column, or values that are no label.
         """
         raw = label_texts(frame, self.column, declared, names=self.positions or ())
-        rows = np.flatnonzero([value is not None for value in raw])
+        is_known = np.array([value is not None for value in raw], dtype=bool)
+        rows = np.flatnonzero(self.is_own(frame, declared) & is_known)
         known = raw[rows]
         if self.positions is None:
             return _responses(self.column, known), rows
@@ -58,6 +60,13 @@ class Labelling(Section):
                 "mean that the label is not known."
             )
         return np.array([self.positions[value] for value in known], dtype=np.int64), rows
+
+    def is_own(self, frame: pd.DataFrame, declared: Declared) -> np.ndarray:
+        """Which rows are this client's: all of them, unless a site column says otherwise."""
+        if self.site is None or self.site[0] not in frame.columns:
+            return np.full(len(frame), True)
+        column, value = self.site
+        return texts(column_of(frame, column), declared) == value
 
 
 def label_texts(
