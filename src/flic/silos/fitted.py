@@ -74,8 +74,14 @@ class FittedClient:
 
     def predict(self, frame: pd.DataFrame) -> Predicted:
         """Predictions of raw rows."""
-        rows = frame.drop(columns=self.labelling.column, errors="ignore")  # labels may come along
+        known = [self.labelling.column, *(self.labelling.site or ())[:1]]
+        rows = frame.drop(columns=known, errors="ignore")  # labels may come along
         formed, notes = conform(rows, self.columns, self.declared, f"client '{self.name}'")
+        if not self.labelling.is_own(frame, self.declared).all():
+            notes.append(
+                f"client '{self.name}': some rows are of other sites; they are predicted as if "
+                "they were its own."
+            )
         if not set(frame.columns) & {column.name for column in self.columns}:
             raise DataError(
                 f"client '{self.name}': the rows have none of its {len(self.columns)} columns; "

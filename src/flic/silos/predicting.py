@@ -33,7 +33,8 @@ def predict_file(
         with temporary.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(_header(client))
-            for _, predicted in _parts(client, source, tell, encoding):
+            rows = stream_table(source, chunk_rows=CHUNK_ROWS, encoding=encoding)
+            for _, predicted in _parts(client, rows, tell):
                 writer.writerows(_rows(predicted))
                 count += len(predicted.values)
             file.flush()
@@ -61,29 +62,38 @@ def refuse_target(target: Path) -> None:
 def evaluate_file(
     client: FittedClient, source: Path, *, tell: Tell, encoding: str = "utf-8"
 ) -> tuple[int, dict[str, float]]:
-    """Number of labelled rows of a file, and the metrics of their predictions."""
+    """Number of the client's labelled rows in a file, and the metrics of their predictions."""
+    rows = stream_table(source, chunk_rows=CHUNK_ROWS, encoding=encoding)
     scores: list[np.ndarray] = []
     labels: list[np.ndarray] = []
-    for frame, predicted in _parts(client, source, tell, encoding):
-        y, rows = client.labelling.read(frame, client.declared)
-        scores.append(predicted.scores[rows])
+    for frame, predicted in _parts(client, _own(client, rows), tell):
+        y, known = client.labelling.read(frame, client.declared)
+        scores.append(predicted.scores[known])
         labels.append(y)
-    y = np.concatenate(labels)
-    if not len(y):
+    if not sum(map(len, labels)):
         raise DataError(
-            f"{source}: no row has a label in column '{client.labelling.column}'; expected one at "
-            "least. Give rows with known labels."
+            f"{source}: no row of client '{client.name}' has a label in column "
+            f"'{client.labelling.column}'; expected one at least. Give rows with known labels."
         )
+    y = np.concatenate(labels)
     return len(y), figures(client.task, np.concatenate(scores), y)
 
 
+def _own(client: FittedClient, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """The client's own rows of a file that may hold those of other sites."""
+    for frame in frames:
+        is_own = client.labelling.is_own(frame, client.declared)
+        if is_own.any():
+            yield frame.loc[is_own].reset_index(drop=True)
+
+
 def _parts(
-    client: FittedClient, source: Path, tell: Tell, encoding: str
+    client: FittedClient, frames: Iterator[pd.DataFrame], tell: Tell
 ) -> Iterator[tuple[pd.DataFrame, Predicted]]:
     """Raw and predicted rows, part by part; what is noted of several parts is told once."""
     told: set[str] = set()
     unseen: dict[str, list[str]] = {}
-    for frame in stream_table(source, chunk_rows=CHUNK_ROWS, encoding=encoding):
+    for frame in frames:
         predicted = client.predict(frame)
         for note in predicted.notes:
             if note not in told:
@@ -94,9 +104,11 @@ def _parts(
             own += [level for level in levels if level not in own][: EXAMPLES - len(own)]
         yield frame, predicted
     for column, levels in unseen.items():
+        by_letters = column in client.encoder.read_by_letters
+        how = "are read by their letters" if by_letters else "count as none of its levels"
         tell(
             f"client '{client.name}': column '{column}' has levels that no training row had, such "
-            f"as {quoted(levels)}; they count as none of its levels."
+            f"as {quoted(levels)}; they {how}."
         )
 
 
