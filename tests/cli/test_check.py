@@ -399,3 +399,12 @@ def test_four_hospitals(flic_here, need_data, tmp_path):
     columns = {c["name"]: [column["name"] for column in c["columns"]] for c in found["clients"]}
     assert "chol" not in columns["switzerland"]
     assert {"ca", "thal"} & {*columns["va"]} == set()
+
+
+def test_a_mistyped_label_is_suspected(flic_here, describe):
+    labels = [*(["yes", "no"] * (ROWS // 2 - 1)), "yes", "nno"]
+    said = flic_here("check", describe({"a": ward(ill=labels), "b": ward(ill=["yes", "no"] * 20)}))
+    assert said.code == 0
+    assert "class 'nno' is in 1 row(s) of 'a' alone. If it is mistyped" in " ".join(
+        (said.out + said.err).split()
+    )

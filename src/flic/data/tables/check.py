@@ -27,6 +27,7 @@ from flic.data.task import Classification, Task
 from flic.errors import ConfigError
 from flic.settings import read_toml
 
+FEW_ROWS = 3
 JUDGED_ROWS = 20  # fewer say nothing about leaks and ids
 ID_ROWS = 50
 LOOKED_AT_ROWS = 5_000  # enough to judge a column by
@@ -124,7 +125,7 @@ def check_tables(
     """What there is to say about tables that were read."""
     clients = tuple(_client(table, federation) for table in federation.tables)
     shared = _shared(federation.tables)
-    warnings = [*_about_kinds(federation.tables)]
+    warnings = [*_about_kinds(federation.tables), *_about_classes(clients, federation)]
     for client in clients:
         warnings += [f"Client '{client.name}': {warning}" for warning in _about_client(client)]
     return Check(
@@ -297,6 +298,20 @@ def _about_kinds(tables: Sequence[SiloTable]) -> Iterator[str]:
             yield (
                 f"column '{name}' is of another kind elsewhere ({listed}) and does not count as "
                 "shared. If it means the same, declare its kind for all."
+            )
+
+
+def _about_classes(clients: Sequence[ClientCheck], federation: TableFederation) -> Iterator[str]:
+    """Classes of very few rows at one client: a label that is mistyped looks like this."""
+    if not isinstance(federation.task, Classification):
+        return
+    for name in federation.labels:
+        holders = [client for client in clients if client.labels[name]]
+        if len(holders) == 1 and holders[0].labels[name] < FEW_ROWS:
+            yield (
+                f"class '{name}' is in {holders[0].labels[name]:g} row(s) of '{holders[0].name}' "
+                "alone. If it is mistyped, correct it there, or say in `labels` which class it "
+                "means."
             )
 
 
