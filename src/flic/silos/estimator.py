@@ -4,7 +4,7 @@ Fitting one again, as `clone` and `cross_val_score` do, learns what the client k
 new rows; what the federation shared stays as it is. Without a federation it learns alone.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -171,7 +171,7 @@ class SiloClassifier(ClassifierMixin, _Silo):
         place = self._places(y)
         if self.federation is None or place is None:
             return np.unique(y, return_inverse=True)
-        return np.array(self.federation.labels, dtype=object), place
+        return classes_of(self.federation.labels), place
 
     def _places(self, y: np.ndarray) -> np.ndarray | None:
         """Places of classes, by name or by raw label, in the federation's; None if not all are."""
@@ -218,11 +218,20 @@ class SiloRegressor(RegressorMixin, _Silo):
         return self._scores(X)[:, 0]
 
 
+def classes_of(labels: Sequence[str]) -> np.ndarray:
+    """Classes as the values that a frame has for them: whole numbers, truth values, or texts."""
+    if all(label.lstrip("-").isdecimal() for label in labels):
+        return np.array([int(label) for label in labels])
+    if {*labels} <= {"True", "False"}:
+        return np.array([label == "True" for label in labels])
+    return np.array(labels, dtype=object)
+
+
 def estimator_of(fitted: FittedFederation, name: str) -> SiloClassifier | SiloRegressor:
     """A client's kept model as an estimator that is fitted already."""
     kept = fitted.client(name)
     kind = SiloClassifier if isinstance(kept.task, Classification) else SiloRegressor
     made = kind(kept.candidate, fitted, name, fitted.settings.seed)._adopt(kept)
     if isinstance(made, SiloClassifier):
-        made.classes_ = np.array(kept.labels, dtype=object)
+        made.classes_ = classes_of(kept.labels)
     return made
