@@ -1,8 +1,5 @@
 """What fit, predict, evaluate, join and report refuse: one sentence, and nothing half-written."""
 
-import errno
-import os
-
 import pytest
 
 from flic.silos import folder as folders
@@ -270,16 +267,8 @@ def test_sites_that_cannot_join(refused, changes, code, expected):
     ],
     ids=["fit", "predict", "join early", "join late", "report"],
 )
-def test_a_full_disk(refused, place, monkeypatch, command, written):
-    real, left = os.fsync, [2 * written]  # each file is followed by its folder
-
-    def fsync(handle):
-        left[0] -= 1
-        if left[0] < 0:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        real(handle)
-
-    monkeypatch.setattr(os, "fsync", fsync)
+def test_a_full_disk(refused, place, full_disk, command, written):
+    full_disk(written)
     refused(1, "a file could not be read or written: [Errno 28] No space left", *command)
     assert {path.name for path in place.iterdir()} == {
         *("north.csv", "south.csv", "east.csv", "west.csv", "federation.toml", "fitted")

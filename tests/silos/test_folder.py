@@ -1,8 +1,6 @@
 """The folder of a fitted federation: whole or not there, and refused where it was touched."""
 
-import errno
 import json
-import os
 from dataclasses import replace
 
 import numpy as np
@@ -235,25 +233,6 @@ def test_hostile_names_stay_inside(fitted, tmp_path):
 
 
 # ---- a full disk -----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def full_disk(monkeypatch):
-    """full_disk(count): the disk is full after so many files."""
-    real = os.fsync
-
-    def fill(count):
-        left = [count * 2]  # a file and its folder each
-
-        def fsync(handle):
-            left[0] -= 1
-            if left[0] < 0:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            real(handle)
-
-        monkeypatch.setattr(os, "fsync", fsync)
-
-    return fill
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, len(FILES)])
