@@ -292,12 +292,11 @@ class SameSpace(Network):
 
 
 class LinkedColumns(Candidate):
-    """Pooled class statistics of columns of the same name, in closed form."""
+    """Pooled statistics of columns of the same name, in closed form."""
 
     name = "linked"
-    title = "linked columns: pooled class statistics"
+    title = "linked columns: pooled statistics"
     federated = True
-    tasks = ("classification",)
 
     def served(self, encoded: EncodedFederation) -> list[str]:
         return list(linked_spaces({s.name: linked_features(s)[0] for s in encoded.silos}))
