@@ -174,8 +174,8 @@ def test_a_damaged_folder(refused, place, command, file, change, expected):
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_a_hand_edited_folder_of_another_version(refused, place, command):
     path = place / "fitted" / "federation.json"
-    path.write_text(path.read_text().replace('"version": 1', '"version": 2', 1))
-    refused(1, "fitted is of version 2; this flic reads version 1. Fit the federation", *command)
+    path.write_text(path.read_text().replace('"version": 2', '"version": 3', 1))
+    refused(1, "fitted is of version 3; this flic reads version 2. Fit the federation", *command)
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)

@@ -18,6 +18,7 @@ FILES = [
     "rounds.json",
     "portrait.json",
     "shared.safetensors",
+    "linked.safetensors",
     "clients/00-north/client.json",
     "clients/00-north/model.json",
     "clients/00-north/model.safetensors",
@@ -124,7 +125,7 @@ def test_a_touched_file_is_named_and_refused(folder, damage):
         (b"", "federation.json cannot be read"),
         (b"[]", "federation.json cannot be read"),
         (b"{}", "federation.json cannot be read"),
-        (b'{"version": 1', "federation.json cannot be read"),
+        (b'{"version": 2', "federation.json cannot be read"),
         (b"\xff\xfe", "federation.json cannot be read"),
     ],
 )
@@ -149,7 +150,7 @@ def test_an_edited_manifest_is_refused(folder):
 
 def test_another_version_is_refused_with_what_to_do(folder):
     change_manifest(folder, lambda m: m.update(version=99))
-    with pytest.raises(RunFolderError, match=r"is of version 99; this flic reads version 1. Fit"):
+    with pytest.raises(RunFolderError, match=r"is of version 99; this flic reads version 2. Fit"):
         folders.load(folder)
 
 

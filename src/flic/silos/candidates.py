@@ -4,75 +4,43 @@ Every candidate learns from the same encoded rows and gives each client a model 
 A further way of sharing is a further entry of `CANDIDATES`; the verdict asks for no more.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from flic.algorithms import Algorithm, build_algorithm
 from flic.algorithms.estimators import PooledLda
-from flic.algorithms.experts import Known
-from flic.algorithms.linked import Linked
 from flic.algorithms.settings import MethodSettings
-from flic.data.client_data import ClientData, FederatedData, Split
+from flic.data.client_data import FederatedData
 from flic.data.schema import FeatureSchema
-from flic.data.task import Classification, TaskName
-from flic.federation.journal import MemoryJournal, Record
-from flic.federation.loop import Schedule, Simulation
+from flic.data.task import Classification
+from flic.federation.journal import MemoryJournal
+from flic.federation.loop import Simulation
 from flic.federation.roster import Roster
 from flic.federation.runners import InProcess
 from flic.federation.work import Workshop
-from flic.shapes import Named
+from flic.silos.candidate import Candidate, Learned, schedule
 from flic.silos.encoding import (
     EncodedFederation,
     EncodedSilo,
     features_from,
     groups_of_one_space,
     in_space,
-    linked_features,
-    linked_spaces,
     shared_columns,
 )
-from flic.silos.models import BoostedModel, LinearModel, LinkedModel, Model, NetworkModel
+from flic.silos.linked_columns import LinkedColumns
+from flic.silos.models import BoostedModel, LinearModel, Model, NetworkModel
 from flic.silos.settings import FitSettings
-
-STACK_WIDTH = 100
 
 #: FedAvg lives by averaging often, and has no use for the shared hidden layer of FLIC-HL.
 AVERAGED: Mapping[str, Any] = {
     "training": {"rounds": 40, "local": "10 steps"},
     "model": {"hidden_layer": False, "predict_by": "head"},
 }
-
-
-@dataclass(frozen=True)
-class Learned:
-    """Models of the clients a candidate can serve, and what training left behind."""
-
-    models: Mapping[str, Model]
-    records: Sequence[Record] = ()
-    shared: Mapping[str, torch.Tensor] = field(default_factory=dict)
-
-
-class Candidate(ABC):
-    """One way to get a model."""
-
-    name: ClassVar[str]
-    title: ClassVar[str]
-    federated: ClassVar[bool]
-    tasks: ClassVar[Sequence[TaskName]] = ("classification", "regression")
-
-    def served(self, encoded: EncodedFederation) -> list[str]:
-        """Names of the clients it has something to offer to."""
-        return [silo.name for silo in encoded.silos]
-
-    @abstractmethod
-    def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
-        """Models of the served clients, learnt from their training rows."""
 
 
 class Alone(Candidate):
@@ -214,18 +182,6 @@ class Ran:
     settings: MethodSettings
 
 
-def schedule(settings: MethodSettings) -> Schedule:
-    """The rounds of a fit; clients are measured at the end only."""
-    training = settings.training
-    return Schedule(
-        rounds=training.rounds,
-        participation=training.participation,
-        final_round=training.final_round,
-        evaluate_every=0,
-        stack_width=STACK_WIDTH,
-    )
-
-
 def _needed(shared: Mapping[str, torch.Tensor], schema: FeatureSchema) -> dict[str, torch.Tensor]:
     """The shared tensors that one client uses: of its own space and features, where they differ."""
     own = f"space.{schema.space}."
@@ -289,63 +245,6 @@ class SameSpace(Network):
             for number, names in enumerate(groups)
             for name in names
         }
-
-
-class LinkedColumns(Candidate):
-    """Pooled class statistics of columns of the same name, in closed form."""
-
-    name = "linked"
-    title = "linked columns: pooled class statistics"
-    federated = True
-    tasks = ("classification",)
-
-    def served(self, encoded: EncodedFederation) -> list[str]:
-        return list(linked_spaces({s.name: linked_features(s)[0] for s in encoded.silos}))
-
-    def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
-        shared = {silo.name: linked_features(silo) for silo in encoded.silos}
-        spaces = linked_spaces({name: names for name, (names, _, _) in shared.items()})
-        clients = tuple(
-            _in_shared_units(silo.plain, spaces[silo.name], *shared[silo.name])
-            for silo in encoded.silos
-            if silo.name in spaces
-        )
-        data = FederatedData("tables", encoded.task, clients)
-        roster = Roster(data, settings.method.embedding, dtype=torch.float32)
-        algorithm = Linked(settings.method, roster.population, seed=seed, dtype=torch.float64)
-        journal, workshop = MemoryJournal(), Workshop(algorithm, roster, seed)
-        runner = InProcess(workshop)
-        for _ in Simulation(workshop, schedule(settings.method), journal, runner).steps():
-            pass
-        server = journal.server
-        assert server is not None
-        num = encoded.task.num_outputs
-        models = {
-            c.name: LinkedModel(
-                _in_own_units(
-                    Known(algorithm.agreed, server.shared, c).model(), *shared[c.name][1:]
-                ),
-                c.classes,
-                num,
-            )
-            for c in clients
-        }
-        return Learned(models, journal.records, server.shared)
-
-
-def _in_shared_units(
-    client: ClientData, space: str, names: Sequence[str], factor: Tensor, offset: Tensor
-) -> ClientData:
-    train = Split((client.train.x * factor + offset).float(), client.train.y)
-    test = Split((client.test.x * factor + offset).float(), client.test.y)
-    schema = FeatureSchema(space, tuple(names))
-    return replace(client, schema=schema, train=train, test=test)
-
-
-def _in_own_units(model: Named, factor: Tensor, offset: Tensor) -> dict[str, Tensor]:
-    """The model for rows in the client's own units: (f x + o − m) / s = (x − (m − o)/f) / (s/f)."""
-    shift, scale = (model["shift"] - offset) / factor, model["scale"] / factor
-    return {**model, "shift": shift, "scale": scale}
 
 
 CANDIDATES: dict[str, Candidate] = {

@@ -57,7 +57,8 @@ def _tail(fitted: FittedFederation) -> list[str]:
     return [
         "## What leaves a client",
         "",
-        f"In flic's rounds: {sent}, and counts of rows. Rows, encoders, embeddings and heads stay.",
+        f"In flic's rounds: {sent}, and counts of rows. Of linked columns: rows, sums and products "
+        "of features, summed over rows. Rows, encoders, embeddings and heads stay.",
         "",
         "## Limits",
         "",

@@ -19,12 +19,14 @@ from flic.data.tables import Declared, SiloTable, as_pandas, conform, find_colum
 from flic.data.tables.values import text_of
 from flic.data.task import Classification, Regression, Task
 from flic.errors import ConfigError
-from flic.silos.candidates import CANDIDATES, Candidate, FlicNetwork
+from flic.silos.candidate import Candidate
+from flic.silos.candidates import CANDIDATES, FlicNetwork
 from flic.silos.encoding import encode
 from flic.silos.evaluation import tempered
 from flic.silos.fitted import FittedClient, FittedFederation
 from flic.silos.joining import JoinedFlic, JoinedOffsets
-from flic.silos.models import Model, NetworkModel
+from flic.silos.linked_columns import JoinedLinked, LinkedColumns
+from flic.silos.models import LinkedModel, Model, NetworkModel
 from flic.silos.settings import FitSettings
 
 
@@ -53,7 +55,8 @@ class _Silo(BaseEstimator):
         declared = self._declared()
         self.columns_ = find_columns(frame, declared)
         formed, _ = conform(frame, self.columns_, declared, "the estimator")
-        table = SiloTable(self.client or "client", self.columns_, formed, y)
+        name = self.client or "client"
+        table = SiloTable(name, self.columns_, formed, y, declared=declared)
         everything = np.arange(len(y))
         encoded = encode([table], task, {table.name: (everything, everything[:0])})
         self.encoder_ = encoded.silos[0].encoder
@@ -77,6 +80,10 @@ class _Silo(BaseEstimator):
             shared = self._shared(task)
             return JoinedFlic(shared) if shared else CANDIDATES[self.method]
         model = self._kept()
+        if self.method == LinkedColumns.name:
+            linked = self._linked(model, task)
+            if linked is not None:
+                return linked
         if not isinstance(model, NetworkModel):
             raise ConfigError(
                 f"method is {self.method!r}, which needs what a federation shares; "
@@ -89,6 +96,16 @@ class _Silo(BaseEstimator):
         """The federation's anchors, where they are of the same question."""
         own = self.federation
         return own.shared if own is not None and own.task == task else {}
+
+    def _linked(self, kept: Model | None, task: Task) -> JoinedLinked | None:
+        """Linked columns without the client's own sums; a stranger to the federation has none."""
+        own = self.federation
+        if own is None or own.linked is None or own.task != task:
+            return None
+        if isinstance(kept, LinkedModel):
+            return JoinedLinked(own.linked, kept.sent)
+        # Sums that cannot be left out would test the client on rows that it has learnt from.
+        return JoinedLinked(own.linked) if self.client is None else None
 
     def _kept(self) -> Model | None:
         if self.federation is None or self.client is None:

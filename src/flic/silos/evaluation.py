@@ -17,7 +17,8 @@ import torch
 from flic.data.tables.table import TableFederation
 from flic.data.task import Classification
 from flic.federation.runners import leave_with_parent
-from flic.silos.candidates import CANDIDATES, Candidate, Learned
+from flic.silos.candidate import Candidate, Learned
+from flic.silos.candidates import CANDIDATES
 from flic.silos.choice import Choice, Experience, RowScores, choose, estimates, experience
 from flic.silos.encoding import EncodedFederation, EncodedSilo, encode
 from flic.silos.metrics import figures, log_likelihoods, row_scores

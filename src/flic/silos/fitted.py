@@ -16,6 +16,7 @@ from flic.federation.journal import Record
 from flic.silos.candidates import CANDIDATES
 from flic.silos.choice import Experience
 from flic.silos.evaluation import tempered
+from flic.silos.linked_columns import LinkedState
 from flic.silos.models import Model
 from flic.silos.settings import FitSettings
 from flic.silos.verdict import Verdict
@@ -113,6 +114,7 @@ class FittedFederation:
     records: Sequence[Record]  # of flic's rounds
     portrait: Mapping[str, Any]  # plain values for the report: latent view, alignment, traffic
     notices: Sequence[str] = ()
+    linked: LinkedState | None = None  # of linked columns, likewise
 
     def __repr__(self) -> str:
         return f"FittedFederation({', '.join(self.clients)})"

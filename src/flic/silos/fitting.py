@@ -7,10 +7,12 @@ import numpy as np
 from flic.data.tables import TableFederation
 from flic.data.task import TaskName
 from flic.errors import ConfigError
-from flic.silos.candidates import CANDIDATES, FlicNetwork, Learned
+from flic.silos.candidate import Learned
+from flic.silos.candidates import CANDIDATES, FlicNetwork
 from flic.silos.encoding import EncodedFederation
 from flic.silos.evaluation import Bench, Trial, work_through
 from flic.silos.fitted import FittedClient, FittedFederation
+from flic.silos.linked_columns import LinkedColumns
 from flic.silos.portrait import portrait
 from flic.silos.settings import FitSettings
 from flic.silos.splits import outer_splits
@@ -56,6 +58,7 @@ def fit(
         records=learned[FlicNetwork.name].records if FlicNetwork.name in learned else (),
         portrait=portrait(bench, splits[0]),
         notices=federation.notices,
+        linked=learned[LinkedColumns.name].linked if LinkedColumns.name in learned else None,
     )
     on_step(total, total, "done")
     return fitted
@@ -79,10 +82,10 @@ def refuse_candidates(settings: FitSettings, task: TaskName) -> None:
 
 
 def _learn_kept(bench: Bench, encoded: EncodedFederation, final: Trial) -> dict[str, Learned]:
-    """Models of all rows by every candidate that someone keeps, and by flic for newcomers."""
+    """Models of all rows by every candidate that someone keeps, or that newcomers may join."""
     kept = {choice.candidate for choice in final.choices["kept"].values()}
     able = bench.candidates(encoded)
-    wanted = [name for name in able if name in kept or name == FlicNetwork.name]
+    wanted = [name for name in able if name in {*kept, FlicNetwork.name, LinkedColumns.name}]
     return {name: bench.learn(able[name], encoded, seed=bench.settings.seed) for name in wanted}
 
 

@@ -6,6 +6,7 @@ DIR/
   rounds.json        flic's rounds: loss terms, bytes sent
   portrait.json      plain values for the report
   shared.safetensors α and the anchors: what a newcomer is given
+  linked.safetensors sums over all clients of linked columns, likewise
   clients/00-NAME/   one folder per client, to be kept by that client alone:
     client.json        columns, labels and the fitted encoder
     model.json, model.safetensors or model.skops
@@ -30,6 +31,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
+from flic.data.schema import SharedFeatures
 from flic.data.tables import Column, Declared, Labelling
 from flic.data.tables.encoder import TableEncoder
 from flic.data.task import Classification, Regression, Task
@@ -39,11 +41,12 @@ from flic.report.run_folder import environment
 from flic.silos.card import model_card
 from flic.silos.choice import Experience
 from flic.silos.fitted import FittedClient, FittedFederation
+from flic.silos.linked_columns import LinkedState
 from flic.silos.models import KINDS, Saved
 from flic.silos.settings import FitSettings
 from flic.silos.verdict import ClientVerdict, Difference, Verdict
 
-VERSION = 1
+VERSION = 2
 MANIFEST = "federation.json"
 
 
@@ -100,12 +103,16 @@ def _files(fitted: FittedFederation) -> dict[str, bytes]:
         "rounds.json": _json(fitted.records),
         "portrait.json": _json(fitted.portrait),
         "shared.safetensors": save_tensors({n: t.contiguous() for n, t in fitted.shared.items()}),
+        "linked.safetensors": save_tensors(
+            {n: t.contiguous() for n, t in fitted.linked.tensors.items()} if fitted.linked else {}
+        ),
         "README.md": model_card(fitted).encode(),
     }
     for name, client in fitted.clients.items():
         files |= {f"{places[name]}/{file}": c for file, c in _client_files(client).items()}
     body = {
         "task": _task_facts(fitted.task),
+        "linked": _linked_facts(fitted.linked),
         "labels": list(fitted.labels),
         "settings": fitted.settings.model_dump(mode="json"),
         "clients": places,
@@ -204,12 +211,29 @@ def _federation(body: Mapping[str, Any], files: Mapping[str, bytes]) -> FittedFe
         verdict=_verdict(json.loads(files["verdict.json"])),
         clients={n: _client(place, files, task, labels) for n, place in body["clients"].items()},
         shared=load_tensors(files["shared.safetensors"]),
+        linked=_linked(body["linked"], files["linked.safetensors"]),
         known={name: Experience(**known) for name, known in body["known"].items()},
         temperatures=body["temperatures"],
         records=json.loads(files["rounds.json"]),
         portrait=json.loads(files["portrait.json"]),
         notices=body["notices"],
     )
+
+
+def _linked_facts(linked: LinkedState | None) -> dict[str, Any] | None:
+    if linked is None:
+        return None
+    return {"seed": linked.seed, "spaces": {n: asdict(s) for n, s in linked.spaces.items()}}
+
+
+def _linked(facts: Mapping[str, Any] | None, content: bytes) -> LinkedState | None:
+    if facts is None:
+        return None
+    spaces = {
+        name: SharedFeatures(tuple(own["names"]), tuple(own["block"]))
+        for name, own in facts["spaces"].items()
+    }
+    return LinkedState(spaces, facts["seed"], load_tensors(content))
 
 
 def _client(

@@ -1,4 +1,8 @@
-"""A new site: it gets {α, μ}, learns φ and β alone, sends nothing, and has the same verdict."""
+"""A new site: it gets what is shared, learns alone, sends nothing, and has the same verdict.
+
+Of flic it gets {α, μ} and learns φ and β; of linked columns everyone's sums, and nothing is learnt
+but how much its own rows count beside them.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,10 +22,12 @@ from flic.data.task import Task as Question
 from flic.errors import ConfigError
 from flic.federation.roster import Roster
 from flic.federation.work import Stage, Task, Workshop
-from flic.silos.candidates import CANDIDATES, Candidate, FlicNetwork, Learned
+from flic.silos.candidate import Candidate, Learned
+from flic.silos.candidates import CANDIDATES, FlicNetwork
 from flic.silos.encoding import EncodedFederation, EncodedSilo, in_space
 from flic.silos.evaluation import Before, Bench, work_through
 from flic.silos.fitted import FittedClient, FittedFederation
+from flic.silos.linked_columns import JoinedLinked, LinkedColumns
 from flic.silos.models import NetworkModel
 from flic.silos.settings import FitSettings
 from flic.silos.splits import outer_splits
@@ -123,6 +129,8 @@ def join(fitted: FittedFederation, table: SiloTable, *, workers: int = 1) -> Fit
     }
     if fitted.shared:
         offered[FlicNetwork.name] = JoinedFlic(fitted.shared)
+    if fitted.linked is not None:
+        offered[LinkedColumns.name] = JoinedLinked(fitted.linked)
     bench = Bench(
         TableFederation(fitted.task, fitted.labels, (table,)),
         fitted.settings,

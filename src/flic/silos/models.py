@@ -15,6 +15,7 @@ from torch import Tensor
 
 from flic.algorithms import Algorithm, MethodSettings, ServerState, build_algorithm
 from flic.algorithms.experts import apply_mix
+from flic.algorithms.pooling import Sent
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification, Regression, Task
@@ -235,6 +236,7 @@ class LinkedModel(Model):
     tensors: Mapping[str, Tensor]
     classes: tuple[int, ...]
     num_outputs: int
+    sent: Sent  # its own part of everyone's sums, to be left out when it learns again
     plain: ClassVar[bool] = True
 
     def predict(self, x: np.ndarray) -> np.ndarray:
@@ -243,11 +245,17 @@ class LinkedModel(Model):
         return scores
 
     def save(self) -> Saved:
-        return Saved(self.kind, {"classes": list(self.classes)}, self.tensors)
+        sent = {f"sent.{kind}.{n}": t for kind, own in self.sent.items() for n, t in own.items()}
+        return Saved(self.kind, {"classes": list(self.classes)}, {**self.tensors, **sent})
 
     @classmethod
     def load(cls, saved: Saved, task: Task) -> "LinkedModel":
-        model = cls(saved.tensors, tuple(saved.facts["classes"]), task.num_outputs)
+        sent: Sent = {
+            "linear": _under("sent.linear.", saved.tensors),
+            "mapped": _under("sent.mapped.", saved.tensors),
+        }
+        tensors = {n: t for n, t in saved.tensors.items() if not n.startswith("sent.")}
+        model = cls(tensors, tuple(saved.facts["classes"]), task.num_outputs, sent)
         try:
             model.predict(np.zeros((1, len(saved.tensors["shift"])), np.float32))
         except (RuntimeError, KeyError, IndexError) as error:

@@ -10,7 +10,8 @@ from typing import Any
 from flic.algorithms.network import NetworkMethod
 from flic.data.task import Classification
 from flic.report.page.through_phi import alignment, latent, read, traffic
-from flic.silos.candidates import STACK_WIDTH, FlicNetwork
+from flic.silos.candidate import STACK_WIDTH
+from flic.silos.candidates import FlicNetwork
 from flic.silos.evaluation import Bench
 from flic.silos.splits import Rows
 
