@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from flic.data.schema import FeatureSchema
 from flic.embedding.build import (
     CHEAP_WIDTH,
+    SUMMED_AT_ONCE,
     EmbeddingConfig,
     build_embedding,
     pad_features,
@@ -54,9 +55,16 @@ def test_widths_depend_on_the_set_of_dimensions_alone(dims, random):
 
 
 def test_widths_are_few():
-    assert len(set(widths_of(list(range(1, 1025))).values())) == 4
+    assert len(set(widths_of(list(range(1, 257))).values())) == 2
     assert set(widths_of(list(range(5, 51))).values()) == {64}
-    assert widths_of([784, 400, 256, 60, 3]) == {784: 784, 400: 784, 256: 256, 60: 64, 3: 64}
+    assert widths_of([784, 400, 256, 60, 3]) == {784: 784, 400: 400, 256: 256, 60: 64, 3: 64}
+
+
+@lawful
+@given(many_dims)
+def test_a_wide_client_is_padded_as_if_it_were_alone(dims):
+    wide = [dim for dim in dims if dim > SUMMED_AT_ONCE]
+    assert [widths_of(dims)[dim] for dim in wide] == [widths_of([dim])[dim] for dim in wide]
 
 
 def test_padding_and_trimming_undo_each_other():

@@ -91,9 +91,9 @@ def test_a_new_silo_shows_exactly_what_will_leave(flic, tmp_path, rows):
     assert (code, "does not run" in said) == (0, True)
 
 
-def test_a_silo_may_live_beside_its_table(flic, tmp_path, rows):
-    assert flic("silo init silo.toml --data rows.csv --label num --name n --classes 0,1,2")[0] == 0
-    assert (tmp_path / "silo.toml").exists()
+def test_a_silo_may_live_beside_its_table_and_is_named_as_the_folder(flic, tmp_path, rows):
+    assert flic("silo init silo.toml --data rows.csv --label num")[0] == 0
+    assert f'name = "{tmp_path.name}"' in (tmp_path / "silo.toml").read_text()
 
 
 @pytest.fixture
@@ -108,6 +108,8 @@ REFUSED = [
     ("coordinator init new --classes a,b --insecure --host a.example.org", 2, "this machine alone"),
     ("coordinator init c --classes a,b", 1, "already holds something"),
     ("coordinator init new --classes a", 2, "two or more names"),
+    ("coordinator init new --classes a,,b,", 2, "two or more names, all different"),
+    ("coordinator init new --classes a,b --set max_message_mb=0.0001", 2, "Raise max_message_mb"),
     ("coordinator init new --classes a,b --host 'bad name'", 2, "is no host name"),
     ("coordinator init new --classes a,b --set qorum=3", 2, "qorum: unknown key"),
     ("coordinator start s", 1, "holds no coordinator"),
@@ -130,6 +132,7 @@ REFUSED = [
     ("silo start s --server localhost:1", 2, "neither of --ca and --insecure"),
     ("silo start s --server localhost:1 --ca rows.csv --insecure", 2, "both of --ca and"),
     ("silo start s --server localhost:1 --ca nothing.crt", 2, "no such file"),
+    ("silo start s --server localhost:1 --ca rows.csv", 2, "no certificate"),
     ("silo start s --server https://localhost --ca rows.csv", 2, "expected HOST:PORT"),
     ("silo start c --server localhost:1 --insecure", 2, "silo.toml: no such file"),
     ("silo predict s rows.csv --out p.csv", 1, "has no model yet"),

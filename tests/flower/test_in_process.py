@@ -90,6 +90,24 @@ def test_the_result_is_the_simulator_s(here, changes):
             assert value == pytest.approx(expected[name][figure], rel=1e-5)
 
 
+def wide(name, columns, rows=48):
+    """Rows of a silo with many columns."""
+    rng = np.random.default_rng(columns)
+    label = np.arange(rows) % 2
+    made = {f"{name}{i}": (rng.normal(size=rows) + 0.2 * label).round(3) for i in range(columns)}
+    return pd.DataFrame({**made, "num": np.where(label, "ill", "well"), "stay": 1.0})
+
+
+def test_silos_of_hundreds_of_columns_have_the_simulator_s_result_too(here):
+    widths = {"north": 300, "south": 411, "east": 640}
+    place = here(frames={name: wide(name, width) for name, width in widths.items()})
+    place.go()
+    journal, names = simulated(place)
+    same(shared(place), journal.server.shared, 1e-6)
+    for name, state in zip(names, journal.states(names), strict=True):
+        same(private(place, name), state, 1e-6)
+
+
 def test_silos_are_drawn_by_the_seed(here):
     place = here(participation=0.67, rounds=4)
     place.go()
@@ -234,7 +252,7 @@ def test_who_offends_too_often_is_asked_no_more_until_admitted_again(here):
     assert place.coordinator.status()["silos"]["east"]["suspended"]
     assert [e["silo"] for e in events(place.folder) if e["event"] == "suspended"] == ["east"]
     place.grid.change = lambda name, round, content: content
-    place.coordinator.admit("east", 103)
+    place.coordinator.roll.admit("east", 103)
     place.go(1)
     assert "east" in records(place)[-1]["active"]
 
@@ -242,11 +260,11 @@ def test_who_offends_too_often_is_asked_no_more_until_admitted_again(here):
 def test_a_revoked_silo_is_asked_no_more(here):
     place = here()
     place.go(1)
-    place.coordinator.revoke("east")
+    place.coordinator.roll.revoke("east")
     place.go(1)
     assert records(place)[-1]["active"] == ["north", "south"]
     with pytest.raises(FlicError, match="expected one of 'north', 'south'"):
-        place.coordinator.revoke("east")
+        place.coordinator.roll.revoke("east")
 
 
 def test_tensors_in_the_last_round_are_refused(here):

@@ -109,7 +109,7 @@ def strangers_are_refused(running, root):
     with pytest.raises(OSError, match=r"reset|Empty|closed"):
         urlopen(f"http://{said.address}/health", timeout=10)
 
-    keyless = Service("keyless", root / "keyless.pid", root / "keyless.log")
+    keyless = Service("keyless", root / "keyless.pid", root / "keyless.log", "kill")
     words = ["--superlink", said.address, "--root-certificates", str(said.authority)]
     keyless.start([*script("supernode"), *words], environment(root / "stranger" / "flower"))
     try:

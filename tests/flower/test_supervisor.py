@@ -30,7 +30,7 @@ time.sleep(600)
 
 @pytest.fixture
 def service(tmp_path):
-    made = Service("the program", tmp_path / "pid", tmp_path / "log")
+    made = Service("the program", tmp_path / "pid", tmp_path / "log", "kill")
     yield made
     made.stop()
 

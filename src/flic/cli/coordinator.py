@@ -151,15 +151,15 @@ def train(folder: Folder, quiet: Quiet = False) -> None:
                 notice(f"round {record['round']}, without {name}: {why}")
 
         try:
-            deployment.train(show)
+            deployment.train(show, notice)
         except KeyboardInterrupt:
             complain(
                 "the run goes on without this command. Look at it with: flic coordinator status "
                 f"{folder}; end it with: flic coordinator stop {folder}"
             )
             raise typer.Exit(130) from None
-    last = deployment.status()["last"]
-    typer.echo(f"done: {last['round']} rounds; {facts(last, 0.0)}")
+    found = deployment.status()
+    typer.echo(f"done: {found['rounds']} rounds, {found['plan']}; {facts(found['last'], 0.0)}")
 
 
 def facts(record: "Record", seconds_left: float) -> str:
@@ -184,7 +184,7 @@ def status(folder: Folder, format: Format = "text") -> None:
     runs = "runs" if found["running"] else "does not run"
     trains = ", training" if found["training"] else ""
     typer.echo(f"the coordinator at {found['address']} {runs}{trains}")
-    typer.echo(f"rounds: {found['rounds_done']} of {found['rounds']} done")
+    typer.echo(f"rounds: {found['rounds_done']} of {found['rounds']} done, {found['plan']}")
     if found["last"]:
         typer.echo(f"last round: {facts(found['last'], 0.0)}")
     if found["certificate_ends"]:

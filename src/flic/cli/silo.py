@@ -52,7 +52,9 @@ def init(
     path: SiloPath,
     data: Annotated[Path, typer.Option(metavar="FILE", help="Your table.")],
     label: Annotated[str, typer.Option(metavar="COLUMN", help="Its label column.")],
-    name: Annotated[str, typer.Option(help="Your name in the federation.")],
+    name: Annotated[
+        str | None, typer.Option(help="Your name in the federation; the folder's, if not given.")
+    ] = None,
     classes: Annotated[
         str | None,
         typer.Option(metavar="A,B,…", help="Names of the federation's classes, in its order."),
@@ -76,6 +78,7 @@ def init(
     from flic.flower.silo import SiloFolder
 
     folder = _folder(path)
+    name = folder.resolve().name if name is None else name
     client = Client(
         name=name,
         data=str(data.resolve()),
@@ -177,7 +180,8 @@ def status(path: SiloPath, format: Format = "text") -> None:
     if format == "json":
         typer.echo(json.dumps(found, ensure_ascii=False))
         return
-    typer.echo(f"{found['name']} {'runs' if found['running'] else 'does not run'}")
+    stands = f"runs and {found['standing']}" if found["running"] else "does not run"
+    typer.echo(f"{found['name']} {stands}")
     for run, round in found["rounds"].items():
         typer.echo(f"run {run}: has its parameters of round {round}")
     if visit := found["last_visit"]:

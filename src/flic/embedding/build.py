@@ -14,6 +14,8 @@ from flic.shapes import Named
 
 # Below this width a wider first layer costs less than a second stack would.
 CHEAP_WIDTH = 128
+# Up to this width, zeros at the end of a row leave the order of its sums as it was.
+SUMMED_AT_ONCE = 256
 
 
 class EmbeddingConfig(BaseModel):
@@ -40,13 +42,15 @@ def stack_widths(schemas: Sequence[FeatureSchema]) -> dict[int, int]:
     """Padded width for each number of features of a vector: few widths, little padding.
 
     The widths depend on the whole federation and on nothing else, so that no result depends
-    on which clients happen to be stacked together.
+    on which clients happen to be stacked together. A wide client is padded by its own features
+    alone: a product sums long rows in parts, and where these end depends on the width.
     """
     widths: dict[int, int] = {}
     current = 0
     vectors = {schema.dim for schema in schemas if schema.shape is None}
     for dim in sorted(vectors, reverse=True):
-        if not current or (dim < current / 2 and current > CHEAP_WIDTH):
+        small = dim < current / 2 and current > CHEAP_WIDTH
+        if not current or small or current > SUMMED_AT_ONCE:
             current = -(-dim // 16) * 16
         widths[dim] = current
     return widths

@@ -12,7 +12,6 @@ DIR/                 beside what `rounds` keeps there
 import json
 import ssl
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -24,27 +23,21 @@ from pydantic import Field
 from flic.data.tables.check import toml_text
 from flic.errors import ConfigError, FederationError, RunFolderError
 from flic.federation.checkpoint import write_atomically
-from flic.federation.journal import Record
 from flic.flower import certificates
 from flic.flower.certificates import Certificates, is_loopback
 from flic.flower.keys import read_public
 from flic.flower.processes import Service, ask_flower, environment, script
-from flic.flower.rounds import Coordinator, finished_rounds
+from flic.flower.roll import write_json
+from flic.flower.rounds import Coordinator
 from flic.flower.settings import FederationSettings, validated
 from flic.flower.supernode import COMPONENTS
+from flic.flower.training import OnRound, Tell, Training
 from flic.report.run_folder import alone_in
 from flic.settings import Section
 
 FACTS, KEYS = "deployment.json", "keys.json"
 READY_S = 90.0
 TRIES = 3  # to get hold of the port
-POLL_S = 1.0
-ASK_S = 10.0  # each question to Flower costs a second of a core
-PATIENCE = 10  # failed questions in a row after which the SuperLink counts as gone
-UNDER_WAY = ("pending", "starting", "running")
-
-OnRound = Callable[[Record, int, int], None]
-"""Told after every round: its record, all rounds of the run, and how many are done."""
 
 
 class Place(Section):
@@ -86,9 +79,9 @@ class Deployment:
             certificates.create(made.certificates.folder, place.hosts)
         made._write_app()
         made._write_connection()
-        _write_json(made.folder / KEYS, {})
+        write_json(made.folder / KEYS, {})
         Coordinator.create(made.folder, settings)
-        _write_json(made.folder / FACTS, place.model_dump(mode="json"))
+        write_json(made.folder / FACTS, place.model_dump(mode="json"))
         return made
 
     @classmethod
@@ -118,6 +111,7 @@ class Deployment:
             f"the coordinator in {self.folder}",
             self.folder / "superlink.pid",
             self.folder / "superlink.log",
+            f"flic coordinator stop {self.folder}",
         )
 
     # ---- processes -----------------------------------------------------------------------
@@ -158,7 +152,7 @@ class Deployment:
         hosts = hosts or self.place.hosts
         certificates.renew(self.certificates, hosts)
         place = self.place.model_copy(update={"hosts": hosts})
-        _write_json(self.folder / FACTS, place.model_dump(mode="json"))
+        write_json(self.folder / FACTS, place.model_dump(mode="json"))
         return type(self)(self.folder, place)
 
     # ---- silos ---------------------------------------------------------------------------
@@ -175,14 +169,14 @@ class Deployment:
                     f"got {key!r}; expected the number that flic silo start printed, since this "
                     "coordinator was made with --insecure and knows no keys."
                 )
-            coordinator.admit(name, int(key))
+            coordinator.roll.admit(name, int(key))
             return int(key)
         line = read_public(Path(key))
         keys = self._keys()
-        known = {name: keys[name] for name in coordinator.silos if name in keys}
+        known = {name: keys[name] for name in coordinator.roll.silos if name in keys}
         if known.get(name) == line:
-            node = coordinator.silos[name]
-            coordinator.admit(name, node)  # which forgives its offences
+            node = coordinator.roll.silos[name]
+            coordinator.roll.admit(name, node)  # which forgives its offences
             return node
         if name in known:
             raise ConfigError(
@@ -195,9 +189,9 @@ class Deployment:
             )
         self._ensure_running()
         with alone_in(self.folder / "flower"):
-            node = self._register(line, set(coordinator.silos.values()))
-            _write_json(self.folder / KEYS, {**self._keys(), name: line})
-            coordinator.admit(name, node)
+            node = self._register(line, set(coordinator.roll.silos.values()))
+            write_json(self.folder / KEYS, {**self._keys(), name: line})
+            coordinator.roll.admit(name, node)
             self._intent.unlink()
         return node
 
@@ -226,15 +220,19 @@ class Deployment:
     def revoke(self, name: str) -> None:
         """Let a silo take part no more; its key opens nothing any longer."""
         coordinator = Coordinator.open(self.folder)
-        node = coordinator.silos.get(name)
-        coordinator.revoke(name)  # first: it holds even where Flower does not answer
+        node = coordinator.roll.silos.get(name)
+        coordinator.roll.revoke(name)  # first: it holds even where Flower does not answer
         if not self.place.insecure:
             self._ensure_running()
             self._ask("supernode", "unregister", str(node))
 
     # ---- runs ----------------------------------------------------------------------------
 
-    def train(self, on_round: OnRound = lambda record, total, done: None) -> None:
+    def train(
+        self,
+        on_round: OnRound = lambda record, total, done: None,
+        tell: Tell = lambda message: None,
+    ) -> None:
         """Start the run or go on with it, and stay until all rounds are done.
 
         Raises:
@@ -243,80 +241,17 @@ class Deployment:
         coordinator = Coordinator.open(self.folder)
         if coordinator.status()["done"]:
             return
-        if not coordinator.silos:
+        if not coordinator.roll.silos:
             raise FederationError(
                 f"{self.folder} has no silos; expected some. Run: flic coordinator admit "
                 f"{self.folder} NAME KEY.pub"
             )
         self._ensure_running()
-        self._follow(self._under_way() or self._begin(), coordinator.num_rounds, on_round)
-        if not coordinator.status()["done"]:
-            problem = coordinator.status()["problem"] or f"Look at {self.service.log}."
-            raise FederationError(f"the run ended before its last round: {problem}")
-
-    def _begin(self) -> str:
-        """The number of a new run, once an app that outlived its SuperLink is gone."""
-        until = time.monotonic() + READY_S
-        while True:
-            try:
-                with alone_in(self.folder):
-                    break
-            except RunFolderError:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(POLL_S)
-        where = f"coordinator-dir={toml_text(str(self.folder))}"
-        run = str(self._ask("run", str(self.folder / "app"), "-c", where)["run-id"])
-        _write_json(self._begun, {"run": run, "superlink": self.service.facts()})
-        return run
-
-    def _under_way(self) -> str | None:
-        """The run that goes on; Flower calls one running for a while after its SuperLink died."""
-        begun = json.loads(self._begun.read_bytes()) if self._begun.exists() else {}
-        if not begun or begun["superlink"] != self.service.facts():
-            return None
-        return begun["run"] if self._status_of(begun["run"]) in UNDER_WAY else None
+        self._training.go_on(on_round, tell)
 
     @property
-    def _begun(self) -> Path:
-        """The latest run, and the process that it belongs to."""
-        return self.folder / "flower" / "run.json"
-
-    def _follow(self, run: str, total: int, on_round: OnRound) -> None:
-        """Tell of every round until Flower says that the run is over."""
-        told, failures, asked = len(finished_rounds(self.folder)), 0, float("-inf")
-        status = "running"
-        while not status.startswith("finished"):
-            time.sleep(POLL_S)
-            told = self._tell(told, total, on_round)
-            if not self.service.running:
-                status = "finished:stopped with its coordinator"
-            elif told >= total or time.monotonic() - asked > ASK_S:
-                asked = time.monotonic()
-                try:
-                    status, failures = self._status_of(run), 0
-                except FederationError:  # the SuperLink may be starting again
-                    failures += 1
-                    if failures > PATIENCE:
-                        raise
-        told = self._tell(told, total, on_round)
-        if status != "finished:completed":
-            problem = Coordinator.open(self.folder).status()["problem"]
-            raise FederationError(
-                f"the run is {status.removeprefix('finished:')} after round {told} of {total}"
-                f"{f': {problem}' if problem else '.'} All finished rounds are kept; go on with: "
-                f"flic coordinator train {self.folder}"
-            )
-
-    def _tell(self, told: int, total: int, on_round: OnRound) -> int:
-        """Tell of the rounds that are new; how many are told then."""
-        for record in finished_rounds(self.folder)[told:]:
-            told += 1
-            on_round(record, total, told)
-        return told
-
-    def _status_of(self, run: str) -> str:
-        return str(self._ask("list", "--run-id", run)["runs"][0]["status"])
+    def _training(self) -> Training:
+        return Training(self.folder, self.service, self._ask)
 
     def status(self) -> dict[str, Any]:
         """Where everything stands, ready for JSON."""
@@ -328,7 +263,7 @@ class Deployment:
         return {
             **found,
             "running": running,
-            "training": running and self._under_way() is not None,
+            "training": running and self._training.under_way() is not None,
             "address": f"{self.place.hosts[0]}:{self.place.port}",
             "certificate_ends": None
             if self.place.insecure
@@ -442,7 +377,3 @@ class Deployment:
 
 def _name_of(keys: dict[str, str], line: str) -> str:
     return next(name for name, own in keys.items() if own == line)
-
-
-def _write_json(path: Path, value: object) -> None:
-    write_atomically(path, json.dumps(value, indent=1, ensure_ascii=False).encode())

@@ -13,7 +13,9 @@ LOG = "log.jsonl"
 def note(folder: Path, event: str, **facts: Any) -> None:
     """Add one line to the folder's log, and have it on the disk."""
     line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "event": event, **facts}
-    with (folder / LOG).open("ab") as file:
+    # Reasons of failures may quote rows: nobody else may read them.
+    own = os.open(folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    with os.fdopen(own, "ab") as file:
         file.write(json.dumps(line).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cryptography.x509 import load_pem_x509_certificate
+
 from flic.data.tables.check import toml_text
 from flic.errors import ConfigError, FederationError
 from flic.flower import keys
@@ -21,6 +23,7 @@ from flic.flower.processes import Service, environment, script
 from flic.flower.silo import SiloFolder
 
 NODE = re.compile(r"SuperNode ID: (\d+)")
+LET_IN = re.compile(r"SuperNode ID: \d+|Connection successful|(?:Received|Sent) successfully")
 ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:]+\]|[^:\s]+):(?P<port>\d{1,5})")
 
 #: What Flower's log says when there is no use in trying again, and what that means.
@@ -32,6 +35,11 @@ FINAL = {
 }
 #: What may pass: a silo that was killed is refused for some 45 s, and one not admitted until it is.
 NOT_ADMITTED = "[code: 2004]"
+NOT_REACHED = "Connection attempt failed"
+PASSING = {
+    NOT_ADMITTED: "it does not know this silo's key, or did not hear of its end yet",
+    NOT_REACHED: "it does not answer",
+}
 
 
 @dataclass(frozen=True)
@@ -55,9 +63,20 @@ class Server:
         if insecure == (authority is not None):
             got = "both" if insecure else "neither"
             raise ConfigError(f"got {got} of --ca and --insecure; expected --ca ca.crt.")
-        if authority is not None and not authority.is_file():
-            raise ConfigError(f"--ca {authority}: no such file; expected the operator's ca.crt.")
+        if authority is not None:
+            _refuse_no_certificate(authority)
         return cls(address, authority)
+
+
+def _refuse_no_certificate(path: Path) -> None:
+    if not path.is_file():
+        raise ConfigError(f"--ca {path}: no such file; expected the operator's ca.crt.")
+    try:
+        load_pem_x509_certificate(path.read_bytes())
+    except ValueError as error:
+        raise ConfigError(
+            f"--ca {path}: no certificate ({error}); expected the operator's ca.crt."
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -80,7 +99,10 @@ class Membership:
     def service(self) -> Service:
         """The SuperNode under its supervisor."""
         return Service(
-            f"silo {self.silo.name!r}", self.folder / "supernode.pid", self.folder / "supernode.log"
+            f"silo {self.silo.name!r}",
+            self.folder / "supernode.pid",
+            self.folder / "supernode.log",
+            f"flic silo leave {self.folder}",
         )
 
     def make_key(self) -> None:
@@ -116,6 +138,7 @@ class Membership:
         return {
             **self.silo.status(),
             "running": self.service.running,
+            "standing": standing(self.service.tail()) if self.service.running else None,
             "last_visit": visits[-1] if visits else None,
             "last_refusal": refusals[-1] if refusals else None,
         }
@@ -170,3 +193,13 @@ class Membership:
             *("--node-config", f"silo={toml_text(str(self.folder))}"),
             *safety,
         ]
+
+
+def standing(said: str) -> str:
+    """How a silo stands with its coordinator, by the latest sign of it in Flower's log."""
+    signs = {said.rfind(sign): meaning for sign, meaning in {**FINAL, **PASSING}.items()}
+    last = max(signs)
+    let_in = max((found.start() for found in LET_IN.finditer(said)), default=-1)
+    if last < 0 and let_in < 0:
+        return "is starting"
+    return "is let in" if let_in > last else f"is not let in: {signs[last]}"

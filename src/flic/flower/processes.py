@@ -73,6 +73,7 @@ class Service:
     name: str
     pid_file: Path
     log: Path
+    ending: str  # the command that stops it
 
     def facts(self) -> dict[str, int] | None:
         """Numbers of the supervisor and its child while they run."""
@@ -146,5 +147,6 @@ class Service:
     def _refuse_second(self) -> None:
         if self.running:
             raise FederationError(
-                f"{self.name} runs already; expected it to be stopped. Stop it first, or leave it."
+                f"{self.name} runs already; expected it to be stopped. To start it anew, first "
+                f"run: {self.ending}"
             )

@@ -2,15 +2,13 @@
 
 DIR/
   federation.json   the run's name and the settings that all silos get
-  silos.json        who is admitted: name → node, by which alone an answer is given a name
-  offences.json     refused updates of each silo, and the last reason
+  silos.json offences.json   who takes part (flic.flower.roll)
   checkpoints/      the shared part after every round (flic.federation.checkpoint)
   log.jsonl         a line per round and per refusal
 
 A round that was not finished never happened: whoever opens the folder goes on after the last one.
 """
 
-import json
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,15 +23,16 @@ import torch
 from flic.algorithms import Population, ServerState, Update, build_algorithm
 from flic.algorithms.protocol import check_update
 from flic.errors import ConfigError, FederationError, IncompatibleUpdate, RunFolderError
-from flic.federation.checkpoint import Commit, DiskJournal, write_atomically
+from flic.federation.checkpoint import Commit, DiskJournal
 from flic.federation.journal import Record
 from flic.federation.sampling import active_clients
 from flic.federation.score import Errors, Hits
 from flic.federation.work import Stage
 from flic.flower.log import events, note
+from flic.flower.roll import Roll, damaged, read_json, write_json
 from flic.flower.settings import NUMBER_BYTES, FederationSettings, federation_settings
 
-FACTS, SILOS, OFFENCES = "federation.json", "silos.json", "offences.json"
+FACTS = "federation.json"
 
 TRIES = 3
 """How often a round is tried without a quorum before the run stops."""
@@ -64,6 +63,7 @@ class Coordinator:
         self.algorithm = build_algorithm(
             settings.method, settings.method_settings, population, seed=settings.seed
         )
+        self.roll = Roll(folder, settings.max_offences)
         self._tries = 0
 
     @cached_property
@@ -86,9 +86,9 @@ class Coordinator:
         run = secrets.token_hex(8)
         facts = {"run": run, "settings": settings.model_dump(mode="json")}
         coordinator = cls(folder, run, settings)
-        coordinator.algorithm.init_server()  # refuses settings that cannot start
-        _write_json(folder / SILOS, {})
-        _write_json(folder / FACTS, facts)
+        coordinator._refuse_too_large()  # and settings that cannot start
+        coordinator.roll.create()
+        write_json(folder / FACTS, facts)
         return coordinator
 
     @classmethod
@@ -99,61 +99,21 @@ class Coordinator:
                 f"{folder} holds no federation: {FACTS} is missing; expected a folder that flic "
                 "coordinator init made."
             )
-        facts = _read_json(folder / FACTS)
+        facts = read_json(folder / FACTS)
         if not isinstance(facts.get("run"), str) or not isinstance(facts.get("settings"), dict):
-            raise _damaged(folder / FACTS, "a part is missing")
+            raise damaged(folder / FACTS, "a part is missing")
         settings = federation_settings(facts["settings"], source=str(folder / FACTS))
         return cls(folder, facts["run"], settings)
 
-    # ---- silos ---------------------------------------------------------------------------
-
-    @property
-    def silos(self) -> dict[str, int]:
-        """Node of every admitted silo, as the file says now: it may change during a run."""
-        try:
-            return {name: int(own["node"]) for name, own in _read_json(self.folder / SILOS).items()}
-        except (KeyError, TypeError, ValueError) as error:
-            raise _damaged(self.folder / SILOS, error) from error
-
-    def admit(self, name: str, node: int, **facts: Any) -> None:
-        """Let a silo take part, or do so again; old offences are forgiven."""
-        others = {n: other for n, other in self.silos.items() if n != name}
-        if node in others.values():
-            raise ConfigError(
-                f"silo {name!r} has the key of silo {_name_of(others, node)!r}; expected a key of "
-                "its own. Make one with: flic silo init"
-            )
-        _write_json(
-            self.folder / SILOS,
-            {**_read_json(self.folder / SILOS), name: {"node": node, **facts}},
+    def _refuse_too_large(self) -> None:
+        size = sum(
+            v.numel() * v.element_size() for v in self.algorithm.init_server().shared.values()
         )
-        offences = self._offences()
-        if offences.pop(name, None) is not None:
-            _write_json(self.folder / OFFENCES, offences)
-        note(self.folder, "admitted", silo=name)
-
-    def revoke(self, name: str) -> None:
-        """Let a silo take part no more."""
-        silos = _read_json(self.folder / SILOS)
-        if name not in silos:
+        if size > self.settings.max_message_mb * 2**20:
             raise ConfigError(
-                f"silo is {name!r}; expected one of {', '.join(map(repr, silos)) or 'none so far'}."
+                f"max_message_mb is {self.settings.max_message_mb:g} and the shared part has "
+                f"{size} bytes; expected room for it. Raise max_message_mb, or share less."
             )
-        del silos[name]
-        _write_json(self.folder / SILOS, silos)
-        note(self.folder, "revoked", silo=name)
-
-    def welcome(self) -> dict[str, int]:
-        """Admitted silos that are not suspended, and their nodes."""
-        return {name: node for name, node in self.silos.items() if not self.is_suspended(name)}
-
-    def is_suspended(self, name: str) -> bool:
-        """Whether a silo offended too often."""
-        return self._offences().get(name, {}).get("count", 0) >= self.settings.max_offences
-
-    def last_refusal(self, name: str) -> str | None:
-        """Why the silo's latest update was not counted, if it was not."""
-        return self._offences().get(name, {}).get("last")
 
     # ---- a round -------------------------------------------------------------------------
 
@@ -191,7 +151,7 @@ class Coordinator:
         Raises:
             FederationError: too few silos may take part at all.
         """
-        names, able = sorted(connected), len(self.welcome())
+        names, able = sorted(connected), len(self.roll.welcome())
         if self.stage == "update" and able < self.settings.quorum:
             raise FederationError(
                 f"{able} silos are admitted and not suspended; expected {self.settings.quorum} at "
@@ -204,9 +164,9 @@ class Coordinator:
 
     def check(self, name: str, round: int, update: Update) -> str | None:
         """Why an update cannot be counted, if it cannot."""
-        if name not in self.silos:
+        if name not in self.roll.silos:
             return f"silo {name!r} is not admitted."
-        if self.is_suspended(name):
+        if self.roll.is_suspended(name):
             return f"silo {name!r} is suspended."
         if round != self.round:
             return (
@@ -263,7 +223,7 @@ class Coordinator:
         """
         assert round == self.round
         for name, why in answers.refused.items():
-            self._offend(name, why)
+            self.roll.offend(name, why, round=self.round)
         if self.stage == "update" and len(answers.updates) < self.settings.quorum:
             self._repeat(answers)
             return None
@@ -274,7 +234,7 @@ class Coordinator:
         figures = measure(server) if self._is_measured() else {}
         record = self._record(answers, figures, time.perf_counter() - started)
         self.journal.commit(server, record)
-        self._clear({update.client for update in updates})
+        self.roll.clear(update.client for update in updates)
         note(self.folder, "round", **record)
         return record
 
@@ -287,7 +247,6 @@ class Coordinator:
     def status(self) -> dict[str, Any]:
         """Where the run stands, ready for JSON; it disturbs no run that is under way."""
         records = finished_rounds(self.folder)
-        offences = self._offences()
         problem = None
         for event in events(self.folder):
             problem = event if event["event"] in ("quorum", "stopped") else problem
@@ -297,17 +256,18 @@ class Coordinator:
             "method": self.settings.method,
             "rounds_done": len(records),
             "rounds": self.num_rounds,
+            "plan": f"{self.settings.rounds} of training and a last one from which nothing leaves",
             "done": len(records) >= self.num_rounds,
             "silos": {
                 name: {
                     "node": node,
-                    "offences": offences.get(name, {}).get("count", 0),
-                    "suspended": self.is_suspended(name),
+                    "offences": self.roll.offences(name),
+                    "suspended": self.roll.is_suspended(name),
                     "last_round": max(
                         (r["round"] for r in records if name in r["bytes"]), default=0
                     ),
                 }
-                for name, node in self.silos.items()
+                for name, node in self.roll.silos.items()
             },
             "last": records[-1] if records else None,
             "problem": problem and problem["message"],
@@ -364,28 +324,6 @@ class Coordinator:
                 f"coordinator train {self.folder}"
             )
 
-    def _offences(self) -> dict[str, Any]:
-        path = self.folder / OFFENCES
-        return _read_json(path) if path.exists() else {}
-
-    def _offend(self, name: str, why: str) -> None:
-        offences = self._offences()
-        count = offences.get(name, {}).get("count", 0) + 1
-        _write_json(self.folder / OFFENCES, {**offences, name: {"count": count, "last": why}})
-        note(self.folder, "refused", round=self.round, silo=name, message=why, offences=count)
-        if count == self.settings.max_offences:
-            message = f"silo {name!r} is suspended after {count} refused updates."
-            note(self.folder, "suspended", round=self.round, silo=name, message=message)
-
-    def _clear(self, names: set[str]) -> None:
-        """Forget the reasons that were told, but not the offences."""
-        offences = self._offences()
-        told = {name for name in names if offences.get(name, {}).get("last")}
-        for name in told:
-            offences[name] = {"count": offences[name]["count"], "last": None}
-        if told:
-            _write_json(self.folder / OFFENCES, offences)
-
 
 def finished_rounds(folder: Path) -> list[Record]:
     """Records of the rounds on the disk, oldest first, read without touching anything."""
@@ -409,28 +347,3 @@ def _mean_terms(losses: Figures) -> dict[str, float]:
     """Mean of each loss term over the silos that have it."""
     terms = sorted({term for own in losses.values() for term in own})
     return {t: fmean(own[t] for _, own in sorted(losses.items()) if t in own) for t in terms}
-
-
-def _name_of(silos: Mapping[str, int], node: int) -> str:
-    return next(name for name, own in silos.items() if own == node)
-
-
-def _write_json(path: Path, value: object) -> None:
-    write_atomically(path, json.dumps(value, indent=1).encode())
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_bytes())
-    except (ValueError, OSError) as error:
-        raise _damaged(path, error) from error
-    if not isinstance(found, dict):
-        raise _damaged(path, "it holds no object")
-    return found
-
-
-def _damaged(path: Path, error: object) -> RunFolderError:
-    return RunFolderError(
-        f"{path} cannot be read ({error}); expected it as flic coordinator wrote it. Restore it "
-        "from a copy."
-    )

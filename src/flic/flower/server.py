@@ -36,7 +36,7 @@ def conduct(coordinator: Coordinator, grid: Grid) -> Iterator[Record]:
     """Records of the rounds still to be done, each on the disk before it is yielded."""
     with alone_in(coordinator.folder):
         try:
-            everyone = len(coordinator.welcome())
+            everyone = len(coordinator.roll.welcome())
             _wait(coordinator, grid, everyone)  # nobody is left out for starting a moment later
             while not coordinator.is_done:
                 _wait(coordinator, grid, min(everyone, coordinator.settings.quorum))
@@ -53,7 +53,7 @@ def _wait(coordinator: Coordinator, grid: Grid, count: int) -> None:
     deadline, told = time.monotonic() + coordinator.settings.deadline_s, False
     while len(there := _connected(coordinator, grid)) < count and time.monotonic() < deadline:
         if not told:
-            coordinator.wait_for(coordinator.welcome().keys() - there.keys())
+            coordinator.wait_for(coordinator.roll.welcome().keys() - there.keys())
         told = True
         time.sleep(min(POLL_S, coordinator.settings.deadline_s))
 
@@ -61,7 +61,7 @@ def _wait(coordinator: Coordinator, grid: Grid, count: int) -> None:
 def _connected(coordinator: Coordinator, grid: Grid) -> dict[str, int]:
     """Silos that may take part and are there, and their nodes."""
     there = set(grid.get_node_ids())
-    return {name: node for name, node in coordinator.welcome().items() if node in there}
+    return {name: node for name, node in coordinator.roll.welcome().items() if node in there}
 
 
 def _round(coordinator: Coordinator, grid: Grid) -> Record | None:
@@ -73,7 +73,7 @@ def _round(coordinator: Coordinator, grid: Grid) -> Record | None:
     answers = _Asked()
     if coordinator.stage != "evaluate":
         answers = _ask(coordinator, grid, coordinator.stage, coordinator.server, asked)
-    for name in coordinator.welcome().keys() - connected.keys():
+    for name in coordinator.roll.welcome().keys() - connected.keys():
         answers.absent[name] = "not connected"
     return coordinator.finish(
         coordinator.round,
@@ -120,7 +120,7 @@ def _message(
     coordinator: Coordinator, stage: Stage, server: ServerState, name: str, node: int
 ) -> Message:
     request = Request(
-        coordinator.run, stage, server, coordinator.settings, coordinator.last_refusal(name)
+        coordinator.run, stage, server, coordinator.settings, coordinator.roll.last_refusal(name)
     )
     kind = MessageType.EVALUATE if stage == "evaluate" else MessageType.TRAIN
     ttl = coordinator.settings.deadline_s  # a request that nobody waits for any more is void

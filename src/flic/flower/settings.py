@@ -82,8 +82,11 @@ class FederationSettings(Section):
     @model_validator(mode="after")
     def _clear_question(self) -> Self:
         if self.task == "classification":
-            if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
-                raise ValueError(f"classes are {list(self.classes)}; expected two or more names")
+            if len(self.classes) < 2 or len({*self.classes} - {""}) < len(self.classes):
+                raise ValueError(
+                    f"classes are {list(self.classes)}; expected two or more names, all different "
+                    "(--classes healthy,disease), or task = regression with a range"
+                )
             if self.range is not None:
                 raise ValueError("range is set; expected none in a classification")
         else:

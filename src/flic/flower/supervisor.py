@@ -169,4 +169,5 @@ def _children() -> list[int]:
 
 
 if __name__ == "__main__":
+    os.umask(0o077)  # logs and databases are for their owner, wherever they lie
     Supervisor(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]).run()
