@@ -14,6 +14,7 @@ def test_values_that_mean_not_measured():
 
 def test_values_that_mean_a_class():
     assert values_of_classes(["ill=1, 2", "well=0"]) == {"ill": ("1", "2"), "well": ("0",)}
+    assert values_of_classes(["ill=1", "ill=2"]) == {"ill": ("1", "2")}
 
 
 @pytest.mark.parametrize("text", ["chol", "=0", "", "chol="])

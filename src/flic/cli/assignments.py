@@ -25,8 +25,11 @@ Missing = Annotated[
 
 def values_of_classes(assignments: Sequence[str] | None) -> dict[str, tuple[Raw, ...]]:
     """Raw labels of each class."""
-    pairs = [_split(text, "--class", "NAME=VALUES, such as ill=1,2") for text in assignments or ()]
-    return {name: tuple(value.strip() for value in values.split(",")) for name, values in pairs}
+    found: dict[str, tuple[Raw, ...]] = {}
+    for text in assignments or ():
+        name, values = _split(text, "--class", "NAME=VALUES, such as ill=1,2")
+        found[name] = (*found.get(name, ()), *(value.strip() for value in values.split(",")))
+    return found
 
 
 def missing_values(assignments: Sequence[str] | None) -> dict[str, tuple[Raw, ...]]:

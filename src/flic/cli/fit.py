@@ -51,7 +51,11 @@ def fit(
 
 
 def show_verdict(verdict: Any, *, only: str | None = None) -> None:
-    """The verdict as a table, and a sentence and a reason for every client."""
+    """The verdict as a table, and a sentence and a reason for every client.
+
+    The kept score is that of what the client would have kept on each split, chosen without a look
+    at its held-out rows; what it keeps in the end is chosen on all rows.
+    """
     from flic.silos.verdict import as_text, signed
 
     metric = verdict.metric
@@ -65,15 +69,16 @@ def show_verdict(verdict: Any, *, only: str | None = None) -> None:
             signed(metric, line.difference.mean),
             f"{signed(metric, line.difference.low)} … {signed(metric, line.difference.high)}",
             line.difference.word,
-            f"{as_text(metric, line.kept_score)} {line.kept}",
+            as_text(metric, line.kept_score),
+            line.kept,
         ]
         for line in lines
     ]
     columns = [
         *("client", "rows", "alone", "federation", "difference", "95 % interval"),
-        *("joining", "keeps"),
+        *("joining", "kept score", "keeps"),
     ]
-    table(f"Held-out {metric}, {verdict.splits} splits", columns, rows)
+    table(f"Held-out {metric}, {lines[0].splits} splits", columns, rows)
     for line in lines:
         typer.echo(f"{line.sentence} Why: {line.reason}")
     if only is None:

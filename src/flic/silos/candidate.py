@@ -11,6 +11,7 @@ from flic.algorithms.settings import MethodSettings
 from flic.data.task import TaskName
 from flic.federation.journal import Record
 from flic.federation.loop import Schedule
+from flic.report.page.story import SentTensor
 from flic.silos.encoding import EncodedFederation
 from flic.silos.models import Model
 from flic.silos.settings import FitSettings
@@ -29,6 +30,7 @@ class Learned:
     records: Sequence[Record] = ()
     shared: Mapping[str, torch.Tensor] = field(default_factory=dict)
     linked: "LinkedState | None" = None  # of linked columns, for those who come later
+    sent: Mapping[str, Sequence[SentTensor]] = field(default_factory=dict)  # client → tensors
 
 
 class Candidate(ABC):

@@ -5,7 +5,7 @@ A further way of sharing is a further entry of `CANDIDATES`; the verdict asks fo
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,8 +21,8 @@ from flic.data.task import Classification
 from flic.federation.journal import MemoryJournal
 from flic.federation.loop import Simulation
 from flic.federation.roster import Roster
-from flic.federation.runners import InProcess
 from flic.federation.work import Workshop
+from flic.report.page.story import SentTensor
 from flic.silos.candidate import Candidate, Learned, schedule
 from flic.silos.encoding import (
     EncodedFederation,
@@ -35,6 +35,7 @@ from flic.silos.encoding import (
 from flic.silos.linked_columns import LinkedColumns
 from flic.silos.models import BoostedModel, LinearModel, Model, NetworkModel
 from flic.silos.settings import FitSettings
+from flic.silos.traffic import Overheard
 
 #: FedAvg lives by averaging often, and has no use for the shared hidden layer of FLIC-HL.
 AVERAGED: Mapping[str, Any] = {
@@ -147,10 +148,10 @@ class Network(Candidate):
         roster = Roster(data, own.embedding, dtype=torch.float32)
         algorithm = build_algorithm(self.method, own, roster.population, seed=seed)
         journal, workshop = MemoryJournal(), Workshop(algorithm, roster, seed)
-        simulation = Simulation(workshop, schedule(own), journal, InProcess(workshop))
-        for _ in simulation.steps():
+        runner = Overheard(workshop)
+        for _ in Simulation(workshop, schedule(own), journal, runner).steps():
             pass
-        return Ran(roster, algorithm, journal, own)
+        return Ran(roster, algorithm, journal, own, runner.sent())
 
     def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
         ran, views = self.simulate(encoded, settings, seed=seed), self.views(encoded)
@@ -169,7 +170,7 @@ class Network(Candidate):
             )
             for name, state in zip(names, ran.journal.states(names), strict=True)
         }
-        return Learned(models, ran.journal.records, shared)
+        return Learned(models, ran.journal.records, shared, sent=ran.sent)
 
 
 @dataclass(frozen=True)
@@ -180,6 +181,7 @@ class Ran:
     algorithm: Algorithm
     journal: MemoryJournal
     settings: MethodSettings
+    sent: Mapping[str, Sequence[SentTensor]]
 
 
 def _needed(shared: Mapping[str, torch.Tensor], schema: FeatureSchema) -> dict[str, torch.Tensor]:
@@ -223,7 +225,7 @@ class SharedColumns(Network):
     changes = AVERAGED
 
     def views(self, encoded: EncodedFederation) -> dict[str, tuple[str, tuple[int, ...]]]:
-        common = shared_columns([silo.columns for silo in encoded.silos])
+        common = shared_columns([silo.shared for silo in encoded.silos])
         found = {s.name: ("shared", features_from(s, common)) for s in encoded.silos}
         return found if all(inputs for _, inputs in found.values()) else {}
 
@@ -239,7 +241,7 @@ class SameSpace(Network):
 
     def views(self, encoded: EncodedFederation) -> dict[str, tuple[str, tuple[int, ...]]]:
         by_name = {silo.name: silo for silo in encoded.silos}
-        groups = groups_of_one_space({name: silo.columns for name, silo in by_name.items()})
+        groups = groups_of_one_space({name: silo.shared for name, silo in by_name.items()})
         return {
             name: (f"group {number}", tuple(range(len(by_name[name].encoder.features))))
             for number, names in enumerate(groups)

@@ -28,7 +28,7 @@ def _head(fitted: FittedFederation) -> list[str]:
         "## Verdict",
         "",
         f"Held-out {verdict.metric}, {verdict.splits} splits. Federation against alone, mean over "
-        f"clients: {shown(verdict.metric, every.mean)} (95 % interval "
+        f"the clients of the fit: {shown(verdict.metric, every.mean)} (95 % interval "
         f"{shown(verdict.metric, every.low)} to {shown(verdict.metric, every.high)}).",
     ]
 

@@ -4,6 +4,7 @@ Fitting one again, as `clone` and `cross_val_score` do, learns what the client k
 new rows; what the federation shared stays as it is. Without a federation it learns alone.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -22,8 +23,7 @@ from flic.errors import ConfigError
 from flic.silos.candidate import Candidate
 from flic.silos.candidates import CANDIDATES, FlicNetwork
 from flic.silos.encoding import encode
-from flic.silos.evaluation import tempered
-from flic.silos.fitted import FittedClient, FittedFederation
+from flic.silos.fitted import FittedClient, FittedFederation, formed_rows, scores_of
 from flic.silos.joining import JoinedFlic, JoinedOffsets
 from flic.silos.linked_columns import JoinedLinked, LinkedColumns
 from flic.silos.models import LinkedModel, Model, NetworkModel
@@ -54,7 +54,7 @@ class _Silo(BaseEstimator):
             raise ValueError(f"X has {len(frame)} rows and y {len(y)}; expected as many.")
         declared = self._declared()
         self.columns_ = find_columns(frame, declared)
-        formed, _ = conform(frame, self.columns_, declared, "the estimator")
+        formed, _ = conform(frame, self.columns_, declared)
         name = self.client or "client"
         table = SiloTable(name, self.columns_, formed, y, declared=declared)
         everything = np.arange(len(y))
@@ -133,9 +133,11 @@ class _Silo(BaseEstimator):
     def _scores(self, rows: Any) -> np.ndarray:
         check_is_fitted(self, "model_")
         frame = self._frame(rows, reset=False)
-        formed, _ = conform(frame, self.columns_, self._declared(), "the estimator")
-        encode = self.encoder_.plain if self.model_.plain else self.encoder_.transform
-        return tempered(self.model_.predict(encode(formed)), self.temperature_)
+        name = self.client or "client"
+        formed, odd = formed_rows(frame, self.columns_, self._declared(), name)
+        if {c.name for c in self.columns_} - {*frame.columns}:
+            warnings.warn(f"client '{name}': {odd.names[0]}", UserWarning, stacklevel=3)
+        return scores_of(formed, self.encoder_, self.model_, self.temperature_, self.task_)
 
     def _frame(self, rows: Any, *, reset: bool) -> pd.DataFrame:
         """Rows as a frame of named columns; arrays get names by position."""
@@ -188,7 +190,12 @@ class SiloClassifier(ClassifierMixin, _Silo):
         place = self._places(y)
         if self.federation is None or place is None:
             return np.unique(y, return_inverse=True)
-        return classes_of(self.federation.labels), place
+        return self._classes(self.federation.labels), place
+
+    def _classes(self, labels: Sequence[str]) -> np.ndarray:
+        if self.federation is None or self.client is None:
+            return np.array(labels, dtype=object)
+        return self.federation.client(self.client).labelling.classes(labels)
 
     def _places(self, y: np.ndarray) -> np.ndarray | None:
         """Places of classes, by name or by raw label, in the federation's; None if not all are."""
@@ -235,20 +242,11 @@ class SiloRegressor(RegressorMixin, _Silo):
         return self._scores(X)[:, 0]
 
 
-def classes_of(labels: Sequence[str]) -> np.ndarray:
-    """Classes as the values that a frame has for them: whole numbers, truth values, or texts."""
-    if all(label.lstrip("-").isdecimal() for label in labels):
-        return np.array([int(label) for label in labels])
-    if {*labels} <= {"True", "False"}:
-        return np.array([label == "True" for label in labels])
-    return np.array(labels, dtype=object)
-
-
 def estimator_of(fitted: FittedFederation, name: str) -> SiloClassifier | SiloRegressor:
     """A client's kept model as an estimator that is fitted already."""
     kept = fitted.client(name)
     kind = SiloClassifier if isinstance(kept.task, Classification) else SiloRegressor
     made = kind(kept.candidate, fitted, name, fitted.settings.seed)._adopt(kept)
     if isinstance(made, SiloClassifier):
-        made.classes_ = classes_of(kept.labels)
+        made.classes_ = kept.labelling.classes(kept.labels)
     return made

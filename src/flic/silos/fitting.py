@@ -1,6 +1,8 @@
 """The fit: verdict by splits, choice on all rows, and the models that are kept."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
@@ -56,7 +58,7 @@ def fit(
         known=final.known,
         temperatures=final.temperatures,
         records=learned[FlicNetwork.name].records if FlicNetwork.name in learned else (),
-        portrait=portrait(bench, splits[0]),
+        portrait={**portrait(bench, splits[0]), "traffic": _traffic(federation.names, learned)},
         notices=federation.notices,
         linked=learned[LinkedColumns.name].linked if LinkedColumns.name in learned else None,
     )
@@ -87,6 +89,21 @@ def _learn_kept(bench: Bench, encoded: EncodedFederation, final: Trial) -> dict[
     able = bench.candidates(encoded)
     wanted = [name for name in able if name in {*kept, FlicNetwork.name, LinkedColumns.name}]
     return {name: bench.learn(able[name], encoded, seed=bench.settings.seed) for name in wanted}
+
+
+def _traffic(names: Sequence[str], learned: Mapping[str, Learned]) -> list[dict[str, Any]]:
+    """What leaves each client for the models that are kept, and for flic's anchors."""
+    return [
+        {
+            "client": client,
+            "tensors": [
+                {**asdict(tensor), "name": f"{candidate}: {tensor.name}"}
+                for candidate, own in learned.items()
+                for tensor in own.sent.get(client, ())
+            ],
+        }
+        for client in names
+    ]
 
 
 def _clients(

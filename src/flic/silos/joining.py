@@ -24,7 +24,7 @@ from flic.federation.roster import Roster
 from flic.federation.work import Stage, Task, Workshop
 from flic.silos.candidate import Candidate, Learned
 from flic.silos.candidates import CANDIDATES, FlicNetwork
-from flic.silos.encoding import EncodedFederation, EncodedSilo, in_space
+from flic.silos.encoding import EncodedFederation, EncodedSilo, in_space, linked_features
 from flic.silos.evaluation import Before, Bench, work_through
 from flic.silos.fitted import FittedClient, FittedFederation
 from flic.silos.linked_columns import JoinedLinked, LinkedColumns
@@ -88,7 +88,7 @@ class JoinedOffsets(Candidate):
 
     def _join(self, silo: EncodedSilo, task: Question, seed: int) -> NetworkModel:
         known = set(self._model.schema.features)
-        names = silo.data.schema.features
+        names = linked_features(silo)[0]
         inputs = tuple(i for i, feature in enumerate(names) if feature in known)
         client = in_space(silo, inputs, self._model.schema.space)
         method, own = self._model.method, self._model.settings

@@ -19,13 +19,13 @@ from flic.data.task import Task
 from flic.federation.journal import MemoryJournal
 from flic.federation.loop import Simulation
 from flic.federation.roster import Roster
-from flic.federation.runners import InProcess
 from flic.federation.work import Workshop
 from flic.shapes import Named
 from flic.silos.candidate import Candidate, Learned, schedule
 from flic.silos.encoding import EncodedFederation, EncodedSilo, linked_features, linked_spaces
 from flic.silos.models import LinkedModel
 from flic.silos.settings import FitSettings
+from flic.silos.traffic import Overheard
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,14 +66,14 @@ class LinkedColumns(Candidate):
         roster = Roster(data, settings.method.embedding, dtype=torch.float32)
         algorithm = Linked(settings.method, roster.population, seed=seed, dtype=torch.float64)
         journal, workshop = MemoryJournal(), Workshop(algorithm, roster, seed)
-        runner = InProcess(workshop)
+        runner = Overheard(workshop)
         for _ in Simulation(workshop, schedule(settings.method), journal, runner).steps():
             pass
         assert journal.server is not None
         state = LinkedState(algorithm.agreed.shared, seed, journal.server.shared)
         known = {c.name: Known(algorithm.agreed, state.tensors, c) for c in clients}
         models = {silo.name: _model(known[silo.name], silo) for silo in silos}
-        return Learned(models, journal.records, state.tensors, state)
+        return Learned(models, journal.records, state.tensors, state, runner.sent())
 
 
 class JoinedLinked(Candidate):

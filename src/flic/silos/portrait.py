@@ -1,4 +1,4 @@
-"""What the report shows of a fit beyond its verdict: rows seen through φ, alignment, traffic.
+"""What the report shows of a fit beyond its verdict: rows seen through φ, and alignment.
 
 Taken from flic on the first split, so that rows it has not trained on can be seen too. Places of
 rows in the plane are kept with the fit, rows themselves are not.
@@ -9,7 +9,7 @@ from typing import Any
 
 from flic.algorithms.network import NetworkMethod
 from flic.data.task import Classification
-from flic.report.page.through_phi import alignment, latent, read, traffic
+from flic.report.page.through_phi import alignment, latent, read
 from flic.silos.candidate import STACK_WIDTH
 from flic.silos.candidates import FlicNetwork
 from flic.silos.evaluation import Bench
@@ -28,7 +28,6 @@ def portrait(bench: Bench, rows: Rows) -> dict[str, Any]:
     found = {
         "latent": asdict(latent(seen, seed=bench.settings.seed)),
         "alignment": [asdict(cell) for cell in alignment(seen)],
-        "traffic": [asdict(client) for client in traffic(seen, ran.journal.records)],
         "never_left": list(seen.kept),
     }
     return _with_names(found, bench) if isinstance(seen.task, Classification) else found

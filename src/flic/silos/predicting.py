@@ -3,12 +3,14 @@
 import csv
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from flic.data.tables import stream_table
+from flic.data.tables.columns import BadValues, about_bad
 from flic.data.tables.labels import quoted
 from flic.data.task import Classification
 from flic.errors import ConfigError, DataError
@@ -93,16 +95,25 @@ def _parts(
     """Raw and predicted rows, part by part; what is noted of several parts is told once."""
     told: set[str] = set()
     unseen: dict[str, list[str]] = {}
+    bad: dict[str, BadValues] = {}
+    rows = 0
     for frame in frames:
         predicted = client.predict(frame)
         for note in predicted.notes:
             if note not in told:
                 told.add(note)
                 tell(note)
+        for column, own in predicted.bad.items():
+            first = bad.get(column) or replace(own, count=0, row=rows + own.row)
+            bad[column] = replace(first, count=first.count + own.count)
         for column, levels in predicted.unseen.items():
-            own = unseen.setdefault(column, [])
-            own += [level for level in levels if level not in own][: EXAMPLES - len(own)]
+            own_levels = unseen.setdefault(column, [])
+            new = [level for level in levels if level not in own_levels]
+            own_levels += new[: EXAMPLES - len(own_levels)]
+        rows += len(frame)
         yield frame, predicted
+    for column, own in bad.items():
+        tell(f"client '{client.name}': {about_bad(column, own)}")
     for column, levels in unseen.items():
         by_letters = column in client.encoder.read_by_letters
         how = "are read by their letters" if by_letters else "count as none of its levels"

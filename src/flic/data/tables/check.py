@@ -278,7 +278,7 @@ def _tree_tells_response(x: np.ndarray, y: np.ndarray) -> bool:
 def _shared(tables: Sequence[SiloTable]) -> tuple[SharedColumn, ...]:
     holders: dict[Column, list[str]] = {}
     for table in tables:
-        for column in table.columns:
+        for column in table.shared:
             holders.setdefault(column, []).append(table.name)
     return tuple(
         SharedColumn(column.name, column.kind, tuple(names))
@@ -290,7 +290,7 @@ def _shared(tables: Sequence[SiloTable]) -> tuple[SharedColumn, ...]:
 def _about_kinds(tables: Sequence[SiloTable]) -> Iterator[str]:
     kinds: dict[str, dict[Kind, list[str]]] = {}
     for table in tables:
-        for column in table.columns:
+        for column in table.shared:
             kinds.setdefault(column.name, {}).setdefault(column.kind, []).append(table.name)
     for name, holders in kinds.items():
         if len(holders) > 1:
@@ -302,9 +302,18 @@ def _about_kinds(tables: Sequence[SiloTable]) -> Iterator[str]:
 
 
 def _about_classes(clients: Sequence[ClientCheck], federation: TableFederation) -> Iterator[str]:
-    """Classes of very few rows at one client: a label that is mistyped looks like this."""
+    """Classes that a mistyped label may have made: nearly of one name, or of very few rows."""
     if not isinstance(federation.task, Classification):
         return
+    by_word: dict[str, list[str]] = {}
+    for name in federation.labels:
+        by_word.setdefault(name.casefold(), []).append(name)
+    for names in by_word.values():
+        if len(names) > 1:
+            yield (
+                f"the classes {quoted(names)} differ in capital letters alone. If they are one, "
+                "say so in `labels`."
+            )
     for name in federation.labels:
         holders = [client for client in clients if client.labels[name]]
         if len(holders) == 1 and holders[0].labels[name] < FEW_ROWS:

@@ -5,7 +5,9 @@ Part 1 of the flow, for tables. Values stay text: what they are is judged once, 
 
 import codecs
 import csv
+import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,11 +27,11 @@ _BLOCK_BYTES = 2**22
 def open_delimited(path: Path, file: Any, encoding: str) -> Source:
     """Columns and batches of an open text file."""
     encoding = _codec(path, encoding)
-    rows, delimiter = _head(path, encoding)
-    names = [name.strip() or f"unnamed {i}" for i, name in enumerate(rows[0], start=1)]
+    head = _head(path, encoding)
+    names = [name.strip() or f"unnamed {i}" for i, name in enumerate(head.heading, start=1)]
     refuse_repeated(path, names)
     schema = pa.schema([(name, pa.string()) for name in names])
-    return Source(schema, _text_batches(path, file, encoding, names, delimiter))
+    return Source(schema, _text_batches(path, file, encoding, names, head))
 
 
 def _codec(path: Path, encoding: str) -> str:
@@ -43,21 +45,38 @@ def _codec(path: Path, encoding: str) -> str:
         ) from None
 
 
-def _head(path: Path, encoding: str) -> tuple[list[list[str]], str]:
-    """First rows of a text file, and what separates its columns."""
+@dataclass(frozen=True)
+class _Head:
+    """What the first lines of a text file tell."""
+
+    heading: list[str]
+    delimiter: str
+    blank_lines: int  # before the heading
+
+
+def _head(path: Path, encoding: str) -> _Head:
     opened = "utf-8-sig" if encoding == "utf-8" else encoding
     try:
         with path.open(encoding=opened, newline="") as file:
-            lines = [line for line in islice(file, _HEAD_ROWS) if line.strip()]
+            first = list(islice(file, _HEAD_ROWS))
     except UnicodeError:
         raise _not_encoded(path, encoding) from None
+    lines = [line for line in first if line.strip()]
     if not lines:
         raise DataError(f"{path}: is empty; expected a heading and rows. Export it anew.")
     columns = {mark: _columns(lines, mark) for mark in (*_DELIMITERS, *_OTHER_DELIMITERS)}
     delimiter = max(_DELIMITERS, key=lambda mark: columns[mark])
     if columns[delimiter][1] < 2:
         _refuse_other_delimiter(path, columns)
-    return list(csv.reader(lines, delimiter=delimiter)), delimiter
+    return _Head(_fields(lines, delimiter)[0], delimiter, first.index(lines[0]))
+
+
+def _fields(lines: list[str], delimiter: str) -> list[list[str]]:
+    usual = csv.field_size_limit(sys.maxsize)  # a cell may hold a long letter
+    try:
+        return [row for row in csv.reader(lines, delimiter=delimiter) if row]
+    finally:
+        csv.field_size_limit(usual)
 
 
 def _columns(lines: list[str], delimiter: str) -> tuple[float, int]:
@@ -66,7 +85,7 @@ def _columns(lines: list[str], delimiter: str) -> tuple[float, int]:
     One column comes last: any text splits into one field per row.
     """
     try:
-        counts = [len(row) for row in csv.reader(lines, delimiter=delimiter) if row]
+        counts = [len(row) for row in _fields(lines, delimiter)]
     except csv.Error:
         return 0.0, 1
     if counts[0] == 1:
@@ -85,7 +104,7 @@ def _refuse_other_delimiter(path: Path, columns: dict[str, tuple[float, int]]) -
 
 
 def _text_batches(
-    path: Path, file: Any, encoding: str, names: list[str], delimiter: str
+    path: Path, file: Any, encoding: str, names: list[str], head: _Head
 ) -> Iterator[pa.RecordBatch]:
     ragged: list[Any] = []
 
@@ -101,12 +120,13 @@ def _text_batches(
             read_options=pc.ReadOptions(
                 use_threads=False,
                 block_size=_BLOCK_BYTES,
+                skip_rows=head.blank_lines,
                 column_names=names,
                 skip_rows_after_names=1,
                 encoding="utf8" if encoding == "utf-8" else encoding,
             ),
             parse_options=pc.ParseOptions(
-                delimiter=delimiter,
+                delimiter=head.delimiter,
                 newlines_in_values=True,
                 invalid_row_handler=note,
                 # In a single column, an empty line is a missing value.

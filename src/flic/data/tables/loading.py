@@ -5,11 +5,13 @@ Part 1 of the flow, for tables: files and frames take one path, so they meet the
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas.core.util.hashing import hash_pandas_object
 
 from flic.data.inspect import Finding
 from flic.data.tables.columns import conform, look_at_columns
@@ -19,6 +21,7 @@ from flic.data.tables.labels import (
     Labelling,
     LabelNames,
     class_names,
+    kind_of_labels,
     label_texts,
     positions,
     quoted,
@@ -27,6 +30,7 @@ from flic.data.tables.labels import (
 from flic.data.tables.reading import as_pandas
 from flic.data.tables.sources import RawClient, fatal, notice, raw_client, raw_clients
 from flic.data.tables.table import Column, SiloTable, TableFederation
+from flic.data.tables.values import column_of
 from flic.data.task import Classification, Regression, Task, TaskName
 from flic.errors import DataError
 
@@ -180,6 +184,7 @@ def _assembled(
         said += own
         if table is not None:
             tables.append(table)
+    said += _about_same_rows(tables)
     if task is None:
         return Examined(None, tuple(said))
     notices = tuple(finding.message for finding in said if not finding.fatal)
@@ -203,6 +208,30 @@ def _about_clients(raw: Sequence[RawClient], expected: int) -> Iterator[Finding]
     for name in names:
         if problem := unusable_name(name):
             yield fatal(None, problem)
+
+
+def _about_same_rows(tables: Sequence[SiloTable]) -> Iterator[Finding]:
+    """Rows that two clients both have: what one holds out, the other trains on."""
+    for one, other in combinations(tables, 2):
+        common = [name for name in one.frame.columns if name in other.frame.columns]
+        if not common:
+            continue
+        first, second = (_single_rows(table, common) for table in (one, other))
+        same = len(np.intersect1d(first, second))
+        if same >= LEAST_ROWS and 2 * same >= min(len(first), len(second)):
+            yield notice(
+                None,
+                f"'{one.name}' and '{other.name}' have {same} rows in common. What one holds out "
+                "the other learns from, so a verdict on them is too good. Give each row to one "
+                "client.",
+            )
+
+
+def _single_rows(table: SiloTable, columns: list[str]) -> np.ndarray:
+    """Hashes of the rows that are unlike all others of the client, label included."""
+    rows = table.frame[columns].assign(label=table.y)
+    hashes, counts = np.unique(hash_pandas_object(rows, index=False), return_counts=True)
+    return hashes[counts == 1]
 
 
 def _about_common(raw: Sequence[RawClient], common: Declared) -> Iterator[Finding]:
@@ -278,6 +307,7 @@ def _table(
         findings.append(fatal(raw.name, str(error)))
     columns, frame, about_columns = _features(raw, rows)
     findings += about_columns
+    findings += [fatal(raw.name, problem) for problem in _about_links(raw, columns)]
     if labelling is None or any(finding.fatal for finding in findings):
         return None, findings
     return SiloTable(raw.name, columns, frame, y, raw.declared, labelling), findings
@@ -285,7 +315,10 @@ def _table(
 
 def _labelling(raw: RawClient, task: Task, names: tuple[str, ...], labels: LabelNames) -> Labelling:
     by_value = positions(labels, names) if isinstance(task, Classification) else None
-    return Labelling(column=raw.label, positions=by_value, site=raw.site)
+    if raw.label not in raw.frame.columns:
+        return Labelling(column=raw.label, positions=by_value, site=raw.site)
+    values = kind_of_labels(column_of(raw.frame, raw.label))
+    return Labelling(column=raw.label, positions=by_value, site=raw.site, values=values)
 
 
 def _features(
@@ -296,7 +329,7 @@ def _features(
     found = look_at_columns(kept, raw.declared)
     findings = [fatal(raw.name, problem) for problem in found.problems]
     findings += [notice(raw.name, message) for message in found.notices]
-    frame, _ = conform(kept, found.columns, raw.declared, raw.name)
+    frame, _ = conform(kept, found.columns, raw.declared)
     missing = frame.isna().mean().to_dict()
     sparse = [name for name, share in missing.items() if share > raw.empty_share]
     if sparse:
@@ -322,6 +355,24 @@ def _about_own(raw: RawClient) -> Iterator[str]:
             f"declares {quoted(absent)}; expected some of its columns "
             f"{quoted(raw.frame.columns)}. Correct the names."
         )
+
+
+def _about_links(raw: RawClient, columns: Sequence[Column]) -> Iterator[str]:
+    """Links under which two columns would be one, or of which no unit can be converted."""
+    names = [raw.declared.shared_name(column.name, raw.name) for column in columns]
+    for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+        own = [c.name for c, shared in zip(columns, names, strict=True) if shared == name]
+        yield (
+            f"its columns {quoted(own)} are all shared as '{name}'; expected one of them. Correct "
+            "`links`."
+        )
+    for column in columns:
+        link = raw.declared.links.get(column.name)
+        if link and column.kind != "number" and (link.factor, link.offset) != (1.0, 0.0):
+            yield (
+                f"column '{column.name}' is a {column.kind}, and its link has a factor or offset; "
+                "expected these for numbers alone. Leave them out."
+            )
 
 
 def _about_labels(

@@ -13,9 +13,9 @@ import pandas as pd
 from flic.data.inspect import Finding
 from flic.data.tables.declared import Declared
 from flic.data.tables.federation_file import Client, FederationFile
-from flic.data.tables.labels import LabelNames, quoted
+from flic.data.tables.labels import LabelNames, key_texts, quoted
 from flic.data.tables.reading import read_table
-from flic.data.tables.values import column_of, text_of, texts
+from flic.data.tables.values import text_of
 from flic.errors import DataError
 
 
@@ -100,9 +100,10 @@ def _raw_sites(file: FederationFile, root: Path) -> tuple[list[RawClient], list[
             f"{path}: has no site column '{file.site}'; expected one of its columns "
             f"{quoted(frame.columns)}. Correct `site`."
         )
-    places = texts(column_of(frame, file.site), file)
+    declared_sites = [text_of(site) for site in file.sites or ()]
+    places = key_texts(frame, file.site, file, names=declared_sites)
     found = list(dict.fromkeys(place for place in places if place is not None))
-    wanted = found if file.sites is None else [text_of(site) for site in file.sites]
+    wanted = found if file.sites is None else declared_sites
     findings = list(_about_sites(path, places, found, wanted))
     declared = file.only()
     rows = frame.drop(columns=file.site)

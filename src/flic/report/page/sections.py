@@ -142,7 +142,8 @@ def _mean(values: Any) -> float | None:
 
 
 def _best_marked(values: Sequence[float | None], story: Story) -> list[Markup]:
-    best = max((v for v in values if v is not None), default=None)
+    known = [v for v in values if v is not None and v == v]
+    best = (max if story.measure.higher_is_better else min)(known, default=None)
     return [
         el("strong", score(v, story.measure))
         if len(values) > 1 and v is not None and v == best
