@@ -40,7 +40,7 @@ def test_a_saved_model_predicts_the_same_to_the_bit(benches, task, name):
     bench = benches[task]
     rows = {t.name: (np.arange(40), np.arange(40, 60)) for t in bench.federation.tables}
     encoded = bench.encode(rows)
-    learned = bench.learn(bench.candidates(encoded)[name], encoded, seed=0)
+    learned = bench.learn(CANDIDATES[name], encoded, seed=0)
     served = ["east", "twin"] if name == "same-space" else [s.name for s in encoded.silos]
     assert [*learned.models] == served
     for silo in encoded.silos:

@@ -84,9 +84,9 @@ def refuse_candidates(settings: FitSettings, task: TaskName) -> None:
 def _learn_kept(bench: Bench, encoded: EncodedFederation, final: Trial) -> dict[str, Learned]:
     """Models of all rows by every candidate that someone keeps, or that newcomers may join."""
     kept = {choice.candidate for choice in final.choices["kept"].values()}
-    able = bench.candidates(encoded)
-    wanted = [name for name in able if name in {*kept, FlicNetwork.name, LinkedColumns.name}]
-    return {name: bench.learn(able[name], encoded, seed=bench.settings.seed) for name in wanted}
+    wanted = [n for n in bench.served if n in {*kept, FlicNetwork.name, LinkedColumns.name}]
+    seed = bench.settings.seed
+    return {name: bench.learn(bench.offered[name], encoded, seed=seed) for name in wanted}
 
 
 def _clients(
