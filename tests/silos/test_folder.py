@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -247,17 +248,60 @@ def test_a_full_disk_leaves_nothing(fitted, tmp_path, full_disk, count):
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
 def test_a_full_disk_leaves_a_folder_as_it_was(fitted, folder, full_disk, count):
     before = files_of(folder)
-    newcomer = replace(fitted.clients["north"], name="new")
-    changed = replace(
-        fitted,
-        clients={**fitted.clients, "new": newcomer},
-        verdict=replace(fitted.verdict, splits=99),
-    )
     full_disk(count)
     with pytest.raises(OSError, match="No space left"):
-        folders.update(changed, folder)
+        folders.update(with_newcomer(fitted), folder)
     assert files_of(folder) == before
     assert not (folder / ".partial").exists()
+
+
+def with_newcomer(fitted):
+    newcomer = replace(fitted.clients["north"], name="new")
+    verdict = replace(fitted.verdict, splits=99)
+    return replace(fitted, clients={**fitted.clients, "new": newcomer}, verdict=verdict)
+
+
+def stop_after(monkeypatch, folder, count):
+    """Stop as a user does when so many files of an update have taken their places."""
+    real, left = Path.replace, [count]
+
+    def rename(self, target):
+        if self.is_relative_to(folder / ".partial") and not target.is_relative_to(
+            folder / ".partial"
+        ):
+            left[0] -= 1
+            if left[0] < 0:
+                raise KeyboardInterrupt
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "replace", rename)
+
+
+# The verdict, the card, three files of the newcomer and the manifest.
+@pytest.mark.parametrize("count", range(6))
+def test_a_stop_between_two_files_loses_nothing(fitted, folder, tmp_path, monkeypatch, count):
+    changed = with_newcomer(fitted)
+    folders.save(changed, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        stop_after(patch, folder, count)
+        with pytest.raises(KeyboardInterrupt):
+            folders.update(changed, folder)
+    after = files_of(folder)
+    again = folders.load(folder)
+    assert files_of(folder) == after  # whoever may only read can load it too
+    assert (again.verdict.splits, [*again.clients][-1]) == (99, "new")
+    folders.update(again, folder)
+    assert files_of(folder) == files_of(tmp_path / "whole")
+    assert not (folder / ".partial").exists()
+
+
+def test_an_update_that_was_killed_while_writing_is_not_looked_at(fitted, folder):
+    before = files_of(folder)
+    (folder / ".partial").mkdir()
+    (folder / ".partial" / "verdict.json").write_text("half of")
+    assert folders.load(folder).verdict == fitted.verdict
+    folders.update(fitted, folder)
+    assert files_of(folder) == before
 
 
 def test_what_an_interrupted_write_left_is_no_obstacle(fitted, tmp_path):

@@ -20,8 +20,7 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -48,6 +47,7 @@ from flic.silos.verdict import ClientVerdict, Difference, Verdict
 
 VERSION = 2
 MANIFEST = "federation.json"
+WAITING = ".partial"  # of an update: new files on their way to their places
 
 
 def refuse_occupied(folder: Path) -> None:
@@ -64,35 +64,59 @@ def save(fitted: FittedFederation, folder: Path) -> None:
     refuse_occupied(folder)
     folder = folder.resolve()  # "." has no name to write beside
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _waiting(_files(fitted), folder.with_name(f".{folder.name}.partial")) as written:
-        written.replace(folder)
+    place = folder.with_name(f".{folder.name}.partial")
+    try:
+        _write(_files(fitted), place)
+        place.replace(folder)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def update(fitted: FittedFederation, folder: Path) -> None:
-    """Bring a folder up to date: the disk holds all new files before the first takes its place."""
+    """Bring a folder up to date: the disk holds all new files before the first takes its place.
+
+    Stopped before that, the folder is as it was; stopped later, it is read as if it were finished.
+    """
+    _finish(folder)
     changed = {
         name: content
         for name, content in _files(fitted).items()
         if not (folder / name).exists() or (folder / name).read_bytes() != content
     }
-    with _waiting(changed, folder / ".partial") as written:
-        for name in changed:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (written / name).replace(folder / name)
-
-
-@contextmanager
-def _waiting(files: Mapping[str, bytes], place: Path) -> Generator[Path]:
-    """A folder with the files for as long as it takes to put them where they belong."""
-    shutil.rmtree(place, ignore_errors=True)
     try:
-        for name, content in files.items():
-            path = place / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, content)
-        yield place
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+        _write(changed, folder / WAITING)
+    except BaseException:
+        shutil.rmtree(folder / WAITING, ignore_errors=True)
+        raise
+    _finish(folder)
+
+
+def _write(files: Mapping[str, bytes], place: Path) -> None:
+    """A folder of the files; they are all there if the last is."""
+    shutil.rmtree(place, ignore_errors=True)
+    for name, content in files.items():
+        path = place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
+
+
+def _finish(folder: Path) -> None:
+    """Let files that wait take their places, the manifest last; without one, some were lost."""
+    waiting = folder / WAITING
+    if (waiting / MANIFEST).exists():
+        files = [path for path in waiting.rglob("*") if path.is_file()]
+        for path in sorted(files, key=lambda path: path == waiting / MANIFEST):
+            target = folder / path.relative_to(waiting)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(target)
+    shutil.rmtree(waiting, ignore_errors=True)
+
+
+def _current(folder: Path, name: str) -> Path:
+    """Where a file is: in its place, or in that of an update that was stopped half-way."""
+    waiting = folder / WAITING
+    use = (waiting / MANIFEST).exists() and (waiting / name).exists()
+    return (waiting if use else folder) / name
 
 
 def _files(fitted: FittedFederation) -> dict[str, bytes]:
@@ -164,9 +188,8 @@ def load(folder: Path) -> FittedFederation:
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
-    path = folder / MANIFEST
     try:
-        outer = json.loads(path.read_bytes())
+        outer = json.loads(_current(folder, MANIFEST).read_bytes())
         version, digest, body = outer["version"], outer["sha256"], outer["federation"]
     except FileNotFoundError:
         raise RunFolderError(
@@ -187,7 +210,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 def _read(folder: Path, name: str, digest: str) -> bytes:
     try:
-        content = (folder / name).read_bytes()
+        content = _current(folder, name).read_bytes()
     except OSError as error:
         raise _damaged(folder, f"{name} cannot be read ({error.strerror})") from None
     if _digest(content) != digest:
