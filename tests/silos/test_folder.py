@@ -193,6 +193,21 @@ def test_parts_that_do_not_fit_together_are_refused(folder, name, change):
         folders.load(folder)
 
 
+@pytest.mark.parametrize("client", ["00-north", "01-south", "02-east"])
+def test_a_model_of_other_features_than_the_encoder_has_is_refused(folder, client):
+    """Linear, boosted and a network, each of which would fail at the first prediction only."""
+
+    def lose_a_column(facts):
+        numbers = facts["encoder"]["parts"][0]
+        assert numbers["kind"] == "numbers"
+        numbers["columns"].pop()
+        numbers["medians"].pop()
+
+    forge(folder, f"clients/{client}/client.json", lose_a_column)
+    with pytest.raises(DamagedModel, match="reads other features than its encoder writes"):
+        folders.load(folder)
+
+
 @pytest.mark.parametrize("what", ["file", "other"])
 def test_an_occupied_place_is_refused_and_left_alone(fitted, tmp_path, what):
     place = tmp_path / "place"

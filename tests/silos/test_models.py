@@ -110,9 +110,12 @@ def test_a_network_that_does_not_fit_its_settings_is_refused(fitted):
                 KINDS["network"].load(replace(saved, tensors=tensors), fitted.task)
 
 
-@pytest.mark.parametrize("shape", [(4, 3), (4,)])
-def test_a_linear_model_of_other_outputs_is_refused(shape):
-    tensors = {"weights": torch.zeros(shape), "bias": torch.zeros(shape[-1])}
+@pytest.mark.parametrize(
+    ("weights", "bias"),
+    [((4, 3), (3,)), ((4, 3), (2,)), ((4, 2), (3,)), ((4,), (4,)), ((2,), (2,)), ((4, 2), (2, 1))],
+)
+def test_a_linear_model_of_other_outputs_is_refused(weights, bias):
+    tensors = {"weights": torch.zeros(weights), "bias": torch.zeros(bias)}
     with pytest.raises(DamagedModel, match="a linear model has weights"):
         LinearModel.load(Saved("linear", {}, tensors), Classification(2))
 

@@ -270,15 +270,21 @@ def _client(
         load_tensors(tensors) if tensors is not None else {},
         files.get(f"{place}/model.skops", b""),
     )
+    own = KINDS[saved.kind].load(saved, task)
+    encoder = TableEncoder.model_validate(facts["encoder"])
+    if not own.reads(encoder.features):
+        raise ValueError(
+            f"the model of client {facts['name']!r} reads other features than its encoder writes"
+        )
     return FittedClient(
         name=facts["name"],
         columns=tuple(Column(**column) for column in facts["columns"]),
         declared=Declared.model_validate(facts["declared"]),
         labelling=Labelling.model_validate(facts["labelling"]),
-        encoder=TableEncoder.model_validate(facts["encoder"]),
+        encoder=encoder,
         candidate=facts["candidate"],
         temperature=facts["temperature"],
-        model=KINDS[saved.kind].load(saved, task),
+        model=own,
         task=task,
         labels=labels,
     )
