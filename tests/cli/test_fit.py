@@ -119,6 +119,8 @@ def test_flic_check_looks_at_the_settings_of_the_fit(flic_here, federation):
     ("settings", "expected"),
     [
         ('metric = "r2"', "metric is 'r2', and the task is classification; expected one of"),
+        ("meta_classes = [0, 1, 5]", "meta_classes: got [0, 1, 5]; expected meta-classes 0, 1, …"),
+        ("meta_classes = 0", "meta_classes: got 0; expected how many meta-classes to find, at"),
         ('candidates = ["svm"]', "candidates: got 'svm'; expected some of network, lda"),
         ('candidates = ["flic"]', "none of which stays alone in a classification; expected one"),
     ],
