@@ -8,7 +8,7 @@ from flic.data.tables import TableFederation
 from flic.data.task import TaskName
 from flic.errors import ConfigError
 from flic.silos.candidate import Learned
-from flic.silos.candidates import CANDIDATES, FlicNetwork
+from flic.silos.candidates import CANDIDATES, FlicNetwork, Network
 from flic.silos.encoding import EncodedFederation
 from flic.silos.evaluation import Bench, Trial, work_through
 from flic.silos.fitted import FittedClient, FittedFederation
@@ -30,8 +30,8 @@ def fit(
     on_step: OnStep = lambda done, total, what: None,
 ) -> FittedFederation:
     """Every candidate on every split, then what each client keeps, trained on all its rows."""
+    refuse(federation, settings)
     bench = Bench(federation, settings)
-    refuse_candidates(settings, federation.task.name)
     splits = outer_splits(federation.tables, settings)
     total = len(splits) + 2
     on_step(0, total, "splits")
@@ -64,7 +64,19 @@ def fit(
     return fitted
 
 
-def refuse_candidates(settings: FitSettings, task: TaskName) -> None:
+def refuse(federation: TableFederation, settings: FitSettings) -> None:
+    """Refuse, before work starts, settings with which these tables cannot be fitted."""
+    _refuse_candidates(settings, federation.task.name)
+    outer_splits(federation.tables, settings)
+    bench = Bench(federation, settings)
+    encoded = bench.encode({t.name: (np.arange(len(t)), np.arange(0)) for t in federation.tables})
+    for name in bench.served:
+        candidate = bench.offered[name]
+        if isinstance(candidate, Network):
+            candidate.refuse(encoded, settings)
+
+
+def _refuse_candidates(settings: FitSettings, task: TaskName) -> None:
     """Refuse candidates that nobody knows, or of which none stays alone."""
     unknown = [name for name in settings.candidates if name not in CANDIDATES]
     if unknown:
