@@ -294,8 +294,8 @@ def stop_after(monkeypatch, folder, count):
 
 # The verdict, the card, three files of the newcomer and the manifest.
 @pytest.mark.parametrize("count", range(6))
-def test_a_stop_between_two_files_loses_nothing(fitted, folder, tmp_path, monkeypatch, count):
-    changed = with_newcomer(fitted)
+def test_a_stop_between_two_files_loses_nothing(folder, tmp_path, monkeypatch, count):
+    changed = with_newcomer(folders.load(folder))
     folders.save(changed, tmp_path / "whole")
     with monkeypatch.context() as patch:
         stop_after(patch, folder, count)
@@ -314,8 +314,9 @@ def test_an_update_that_was_killed_while_writing_is_not_looked_at(fitted, folder
     before = files_of(folder)
     (folder / ".partial").mkdir()
     (folder / ".partial" / "verdict.json").write_text("half of")
-    assert folders.load(folder).verdict == fitted.verdict
-    folders.update(fitted, folder)
+    again = folders.load(folder)
+    assert again.verdict == fitted.verdict
+    folders.update(again, folder)
     assert files_of(folder) == before
 
 
