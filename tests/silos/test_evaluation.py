@@ -1,14 +1,20 @@
 """Candidates on splits: the same clients are compared on every one, whatever its rows have."""
 
+import multiprocessing
+import threading
+import time
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from flic.data.tables import Declared, tables_from_frames
+from flic.errors import FederationError
 from flic.silos.candidates import CANDIDATES
-from flic.silos.evaluation import Bench, _predict
+from flic.silos.evaluation import Bench, _predict, work_through
 from flic.silos.fitting import fit
 from flic.silos.settings import FitSettings
+from flic.silos.splits import outer_splits
 
 LINKED = {"network": {"linked": {"random_features": 8}}}
 RARE = "both have it"
@@ -70,3 +76,18 @@ def test_a_link_of_some_rows_that_all_rows_have_not_is_not_used():
     rows = {t.name: (np.arange(30), np.arange(30, 44)) for t in tables.tables}
     assert CANDIDATES["linked"].served(bench.encode(rows)) == ["a", "b", "c"]
     assert [*bench.predictions(rows, seed=0)["linked"]] == ["b", "c"]
+
+
+def test_a_worker_that_dies_is_said():
+    def kill_one():
+        while not (children := multiprocessing.active_children()):
+            time.sleep(0.01)
+        children[0].kill()
+
+    bench = Bench(practices("classification"), FitSettings(candidates=("lda",)))
+    splits = outer_splits(bench.federation.tables, bench.settings)
+    killer = threading.Thread(target=kill_one)
+    killer.start()
+    with pytest.raises(FederationError, match=r"a worker process died .* fewer --workers\.$"):
+        list(work_through(bench, splits, workers=2))
+    killer.join()

@@ -5,10 +5,7 @@ rows, one temperature per candidate and one choice per client follow from that o
 federation, and only then are the held-out rows looked at.
 """
 
-import multiprocessing
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -17,7 +14,7 @@ import torch
 
 from flic.data.tables.table import TableFederation
 from flic.data.task import Classification, TaskName
-from flic.federation.runners import leave_with_parent
+from flic.federation.runners import open_workers
 from flic.silos.candidate import Candidate, Learned
 from flic.silos.candidates import CANDIDATES
 from flic.silos.choice import Choice, Experience, RowScores, choose, estimates, experience
@@ -225,21 +222,9 @@ def work_through(bench: Bench, splits: Sequence[Rows], *, workers: int) -> Itera
         torch.set_num_threads(1)
         yield from (bench.split(rows, seed=s) for rows, s in zip(splits, seeds, strict=True))
         return
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, spawn, _equip, (bench,)) as pool:
-        yield from pool.map(_split, splits, seeds)
+    with open_workers(bench, workers=workers, advice="try again with fewer --workers") as opened:
+        yield from opened.do(_split, zip(splits, seeds, strict=True))
 
 
-_bench: Bench | None = None
-
-
-def _equip(bench: Bench) -> None:
-    global _bench
-    threading.Thread(target=leave_with_parent, daemon=True).start()
-    torch.set_num_threads(1)
-    _bench = bench
-
-
-def _split(rows: Rows, seed: int) -> SplitResult:
-    assert _bench is not None
-    return _bench.split(rows, seed=seed)
+def _split(bench: Bench, rows: Rows, seed: int) -> SplitResult:
+    return bench.split(rows, seed=seed)
