@@ -51,6 +51,21 @@ def test_a_fit_is_told_and_kept(flic, federation, tmp_path):
     assert one.read_bytes() == two.read_bytes()
 
 
+@pytest.mark.parametrize("place", ["/proc/x/out", "/dev/null/out", "north.csv/out"])
+def test_an_impossible_place_is_refused_before_work_starts(flic_here, federation, place):
+    said = flic_here("fit", federation(), "--out", place)
+    assert (said.code, said.out) == (1, "")
+    assert f"{place} cannot be made (" in said.err
+    assert "expected a place for a new folder. Choose another with --out." in said.err
+
+
+def test_a_free_place_is_left_as_it_is_until_the_end(flic_here, federation, tmp_path):
+    file = federation(FIT.replace("repeats = 2", "repeats = 1"))
+    before = {*tmp_path.rglob("*")}
+    assert flic_here("fit", file, "--out", "deep/er/fitted").code == 2
+    assert {*tmp_path.rglob("*")} == before
+
+
 def test_json_is_the_verdict_and_nothing_else(flic_here, federation, tmp_path):
     said = flic_here("fit", federation(), "--out", "fitted", "--format", "json")
     assert (said.code, said.err) == (0, "")

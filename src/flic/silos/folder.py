@@ -23,6 +23,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pydantic import ValidationError
@@ -51,8 +52,17 @@ WAITING = ".partial"  # of an update: new files on their way to their places
 
 
 def refuse_occupied(folder: Path) -> None:
-    """Refuse a place that holds anything, before work starts."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    """Refuse a place that holds anything or cannot be written to, before work starts."""
+    try:
+        occupied = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+        nearest = next(place for place in folder.resolve().parents if place.exists())
+        TemporaryDirectory(dir=nearest).cleanup()  # nothing is promised by permissions alone
+    except OSError as error:
+        raise RunFolderError(
+            f"{folder} cannot be made ({error.strerror}); expected a place for a new folder. "
+            "Choose another with --out."
+        ) from None
+    if occupied:
         raise RunFolderError(
             f"{folder} already holds something; expected a new or empty folder. Choose another "
             "with --out, or remove it."
