@@ -7,9 +7,10 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from flic.data.tables import Declared, tables_from_frames
-from flic.errors import FederationError
+from flic.errors import ConfigError, FederationError
 from flic.silos.candidates import CANDIDATES
 from flic.silos.evaluation import Bench, _predict, work_through
 from flic.silos.fitting import fit
@@ -76,6 +77,36 @@ def test_a_link_of_some_rows_that_all_rows_have_not_is_not_used():
     rows = {t.name: (np.arange(30), np.arange(30, 44)) for t in tables.tables}
     assert CANDIDATES["linked"].served(bench.encode(rows)) == ["a", "b", "c"]
     assert [*bench.predictions(rows, seed=0)["linked"]] == ["b", "c"]
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_fit_uses_one_thread_from_beginning_to_end_and_gives_the_others_back(
+    two_threads, workers
+):
+    threads = []
+    settings = FitSettings(repeats=2, folds=2, candidates=("lda",))
+    fit(
+        practices("classification"),
+        settings,
+        workers=workers,
+        on_step=lambda *step: threads.append(torch.get_num_threads()),
+    )
+    assert {*threads} == {1}
+    assert torch.get_num_threads() == 2
+
+
+def test_a_fit_that_fails_gives_the_threads_back(two_threads):
+    with pytest.raises(ConfigError):
+        fit(practices("classification"), FitSettings(folds=99))
+    assert torch.get_num_threads() == 2
 
 
 def test_a_worker_that_dies_is_said():

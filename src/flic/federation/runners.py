@@ -84,6 +84,17 @@ class InWorkers:
 
 
 @contextmanager
+def one_thread() -> Generator[None]:
+    """One thread for as long as it takes, so that results do not depend on how many there are."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def open_runner(workshop: Workshop, *, workers: int) -> Iterator[Runner]:
     """A runner with that many processes; 1 means this process."""
     # Several threads in several processes on few cores slow each other down many times over.

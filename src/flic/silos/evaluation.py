@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-import torch
 
 from flic.data.tables.table import TableFederation
 from flic.data.task import Classification, TaskName
@@ -219,7 +218,6 @@ def work_through(bench: Bench, splits: Sequence[Rows], *, workers: int) -> Itera
     """Results of the splits, in their order; they do not depend on the number of processes."""
     seeds = [bench.settings.seed + number for number in range(len(splits))]
     if workers == 1:
-        torch.set_num_threads(1)
         yield from (bench.split(rows, seed=s) for rows, s in zip(splits, seeds, strict=True))
         return
     with open_workers(bench, workers=workers, advice="try again with fewer --workers") as opened:

@@ -7,6 +7,7 @@ import numpy as np
 from flic.data.tables import TableFederation
 from flic.data.task import TaskName
 from flic.errors import ConfigError
+from flic.federation.runners import one_thread
 from flic.silos.candidate import Learned
 from flic.silos.candidates import CANDIDATES, FlicNetwork, Network
 from flic.silos.encoding import EncodedFederation
@@ -22,6 +23,7 @@ OnStep = Callable[[int, int, str], None]
 """Told after every step: how many are done, how many there are, and what is next."""
 
 
+@one_thread()
 def fit(
     federation: TableFederation,
     settings: FitSettings,
