@@ -193,6 +193,27 @@ def test_parts_that_do_not_fit_together_are_refused(folder, name, change):
         folders.load(folder)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m["federation"].pop("files"),
+        lambda m: m["federation"].update(files=["verdict.json"]),
+        lambda m: m["federation"].update(files={}),
+        lambda m: m["federation"].pop("clients"),
+        lambda m: m["federation"].update(clients=[]),
+        lambda m: m.update(federation=[]),
+    ],
+)
+def test_a_resealed_manifest_without_its_parts_is_refused(folder, change):
+    def reseal(manifest):
+        change(manifest)
+        manifest["sha256"] = folders._digest(folders._canonical(manifest["federation"]))
+
+    change_manifest(folder, reseal)
+    with pytest.raises(DamagedModel, match="its parts do not fit together"):
+        folders.load(folder)
+
+
 @pytest.mark.parametrize("client", ["00-north", "01-south", "02-east"])
 def test_a_model_of_other_features_than_the_encoder_has_is_refused(folder, client):
     """Linear, boosted and a network, each of which would fail at the first prediction only."""

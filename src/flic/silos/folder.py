@@ -26,7 +26,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
@@ -190,10 +189,10 @@ def _client_files(client: FittedClient) -> dict[str, bytes]:
 def load(folder: Path) -> FittedFederation:
     """The federation, if it is what was written."""
     body = _manifest(folder)
-    files = {name: _read(folder, name, digest) for name, digest in body["files"].items()}
     try:
+        files = {name: _read(folder, name, digest) for name, digest in body["files"].items()}
         return _federation(body, files)
-    except (KeyError, TypeError, ValueError, ValidationError, SafetensorError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, SafetensorError) as error:
         raise _damaged(folder, f"its parts do not fit together: {error}") from error
 
 
