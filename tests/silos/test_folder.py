@@ -1,6 +1,7 @@
 """The folder of a fitted federation: whole or not there, and refused where it was touched."""
 
 import json
+import platform
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from wards import wards
 from flic.errors import DamagedModel, RunFolderError
 from flic.silos import folder as folders
 from flic.silos.fitted import FittedFederation
+from flic.silos.story import story_of
 from flic.silos.verdict import Difference
 
 FILES = [
@@ -70,6 +72,17 @@ def test_round_trip_of_a_regression(fitted_stays, tmp_path):
 def test_a_loaded_folder_is_written_alike(folder, tmp_path):
     folders.save(folders.load(folder), tmp_path / "copy")
     assert files_of(tmp_path / "copy") == files_of(folder)
+
+
+def test_versions_are_those_of_the_fit_whoever_reports_or_joins(fitted, tmp_path):
+    assert fitted.environment["python"] == platform.python_version()
+    place = tmp_path / "elsewhere"
+    elsewhere = {**fitted.environment, "python": "3.99.0", "machine": "abacus"}
+    folders.save(replace(fitted, environment=elsewhere), place)
+    folders.update(with_newcomer(folders.load(place)), place)
+    manifest = json.loads((place / "federation.json").read_text())
+    assert manifest["federation"]["environment"] == elsewhere
+    assert story_of(place).versions == elsewhere
 
 
 def test_figures_that_are_not_known_stay_so(fitted, tmp_path):

@@ -8,6 +8,7 @@ from flic.data.tables import TableFederation
 from flic.data.task import TaskName
 from flic.errors import ConfigError
 from flic.federation.runners import one_thread
+from flic.report.run_folder import environment
 from flic.silos.candidate import Learned
 from flic.silos.candidates import CANDIDATES, FlicNetwork, Network
 from flic.silos.encoding import EncodedFederation
@@ -59,6 +60,7 @@ def fit(
         temperatures=final.temperatures,
         records=learned[FlicNetwork.name].records if FlicNetwork.name in learned else (),
         portrait=portrait(bench, splits[0]),
+        environment=environment(),
         notices=federation.notices,
         linked=learned[LinkedColumns.name].linked if LinkedColumns.name in learned else None,
     )

@@ -36,7 +36,6 @@ from flic.data.tables.encoder import TableEncoder
 from flic.data.task import Classification, Regression, Task
 from flic.errors import DamagedModel, RunFolderError
 from flic.federation.checkpoint import write_atomically
-from flic.report.run_folder import environment
 from flic.silos.card import model_card
 from flic.silos.choice import Experience
 from flic.silos.fitted import FittedClient, FittedFederation
@@ -152,7 +151,7 @@ def _files(fitted: FittedFederation) -> dict[str, bytes]:
         "known": {name: asdict(known) for name, known in fitted.known.items()},
         "temperatures": dict(fitted.temperatures),
         "notices": list(fitted.notices),
-        "environment": environment(),
+        "environment": dict(fitted.environment),
         "files": {name: _digest(content) for name, content in files.items()},
     }
     manifest = {"version": VERSION, "sha256": _digest(_canonical(body)), "federation": body}
@@ -248,6 +247,7 @@ def _federation(body: Mapping[str, Any], files: Mapping[str, bytes]) -> FittedFe
         temperatures=body["temperatures"],
         records=json.loads(files["rounds.json"]),
         portrait=json.loads(files["portrait.json"]),
+        environment=body["environment"],
         notices=body["notices"],
     )
 
