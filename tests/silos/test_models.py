@@ -46,7 +46,8 @@ def test_a_saved_model_predicts_the_same_to_the_bit(benches, task, name):
     for silo in encoded.silos:
         if silo.name not in served:
             continue
-        model, x = learned.models[silo.name], silo.data.test.x.numpy()
+        model = learned.models[silo.name]
+        x = (silo.plain if model.plain else silo.data).test.x.numpy()
         saved = model.save()
         again = KINDS[saved.kind].load(saved, encoded.task)
         predicted = model.predict(x)
