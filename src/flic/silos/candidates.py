@@ -21,6 +21,7 @@ from flic.data.task import Classification
 from flic.federation.journal import MemoryJournal
 from flic.federation.loop import Simulation
 from flic.federation.roster import Roster
+from flic.federation.sampling import num_active
 from flic.federation.work import Workshop
 from flic.report.page.story import SentTensor
 from flic.silos.candidate import Candidate, Learned, schedule
@@ -140,18 +141,30 @@ class Network(Candidate):
 
     def simulate(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> "Ran":
         """The whole run."""
-        views = self.views(encoded)
         own = settings.method_with(self.changes)
-        silos = [silo for silo in encoded.silos if silo.name in views]
-        clients = tuple(in_space(s, views[s.name][1], views[s.name][0]) for s in silos)
-        data = FederatedData("tables", encoded.task, clients)
-        roster = Roster(data, own.embedding, dtype=torch.float32)
-        algorithm = build_algorithm(self.method, own, roster.population, seed=seed)
+        roster, algorithm = self._build(encoded, own, seed)
         journal, workshop = MemoryJournal(), Workshop(algorithm, roster, seed)
         runner = Overheard(workshop)
         for _ in Simulation(workshop, schedule(own), journal, runner).steps():
             pass
         return Ran(roster, algorithm, journal, own, runner.sent())
+
+    def _build(
+        self, encoded: EncodedFederation, own: MethodSettings, seed: int
+    ) -> tuple[Roster, Algorithm]:
+        views = self.views(encoded)
+        silos = [silo for silo in encoded.silos if silo.name in views]
+        clients = tuple(in_space(s, views[s.name][1], views[s.name][0]) for s in silos)
+        data = FederatedData("tables", encoded.task, clients)
+        roster = Roster(data, own.embedding, dtype=torch.float32)
+        return roster, build_algorithm(self.method, own, roster.population, seed=seed)
+
+    def refuse(self, encoded: EncodedFederation, settings: FitSettings) -> None:
+        """Refuse settings that the method cannot run with on these clients."""
+        own = settings.method_with(self.changes)
+        roster, algorithm = self._build(encoded, own, settings.seed)
+        algorithm.init_server()
+        num_active(len(roster.names), own.training.participation)
 
     def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
         ran, views = self.simulate(encoded, settings, seed=seed), self.views(encoded)

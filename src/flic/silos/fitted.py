@@ -138,6 +138,7 @@ class FittedFederation:
     temperatures: Mapping[str, float]
     records: Sequence[Record]  # of flic's rounds
     portrait: Mapping[str, Any]  # plain values for the report: latent view, alignment, traffic
+    environment: Mapping[str, str]  # versions and machine of the fit
     notices: Sequence[str] = ()
     linked: LinkedState | None = None  # of linked columns, likewise
 

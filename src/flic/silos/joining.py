@@ -21,6 +21,7 @@ from flic.data.tables.values import text_of
 from flic.data.task import Task as Question
 from flic.errors import ConfigError
 from flic.federation.roster import Roster
+from flic.federation.runners import one_thread
 from flic.federation.work import Stage, Task, Workshop
 from flic.silos.candidate import Candidate, Learned
 from flic.silos.candidates import CANDIDATES, FlicNetwork
@@ -121,6 +122,7 @@ def with_whole_budget(settings: MethodSettings) -> MethodSettings:
     return settings.model_copy(update=update)
 
 
+@one_thread()
 def join(fitted: FittedFederation, table: SiloTable, *, workers: int = 1) -> FittedFederation:
     """The federation with one more client; nothing of the others changes."""
     _refuse(fitted, table)

@@ -49,6 +49,10 @@ class Model(ABC):
         """Log-probabilities of the classes, or responses in one column, of encoded rows."""
 
     @abstractmethod
+    def reads(self, features: Sequence[str]) -> bool:
+        """Whether rows of these encoded features are what it was learnt from."""
+
+    @abstractmethod
     def save(self) -> Saved:
         """The model as plain values."""
 
@@ -76,6 +80,9 @@ class LinearModel(Model):
         scores = x.astype(float) @ self.weights + self.bias
         return scores if self.is_regression else log_probabilities(scores)
 
+    def reads(self, features: Sequence[str]) -> bool:
+        return len(features) == len(self.weights)
+
     def save(self) -> Saved:
         tensors = {"weights": torch.from_numpy(self.weights), "bias": torch.from_numpy(self.bias)}
         return Saved(self.kind, {}, tensors)
@@ -83,7 +90,8 @@ class LinearModel(Model):
     @classmethod
     def load(cls, saved: Saved, task: Task) -> "LinearModel":
         weights, bias = (saved.tensors[name].numpy() for name in ("weights", "bias"))
-        if weights.ndim != 2 or bias.shape != (task.num_outputs,) != weights.shape[1:]:
+        outputs = (task.num_outputs,)
+        if weights.ndim != 2 or bias.shape != outputs or weights.shape[1:] != outputs:
             raise DamagedModel(
                 f"a linear model has weights {weights.shape} and bias {bias.shape}; expected "
                 f"{task.num_outputs} outputs. Fit the federation again."
@@ -112,6 +120,9 @@ class BoostedModel(Model):
         probabilities[:, self.estimator.classes_] = self.estimator.predict_proba(x)
         with np.errstate(divide="ignore"):
             return np.log(probabilities)
+
+    def reads(self, features: Sequence[str]) -> bool:
+        return len(features) == self.estimator.n_features_in_
 
     def save(self) -> Saved:
         import skops.io
@@ -191,6 +202,10 @@ class NetworkModel(Model):
             return log_probabilities(scores.numpy())
         return scores.numpy().astype(float)
 
+    def reads(self, features: Sequence[str]) -> bool:
+        read = [features[i] for i in self.inputs if 0 <= i < len(features)]
+        return read == [*self.schema.features]
+
     def save(self) -> Saved:
         facts = {
             "method": self.method,
@@ -243,6 +258,9 @@ class LinkedModel(Model):
         scores = np.full((len(x), self.num_outputs), -np.inf)
         scores[:, list(self.classes)] = apply_mix(self.tensors, torch.from_numpy(x)).numpy()
         return scores
+
+    def reads(self, features: Sequence[str]) -> bool:
+        return len(features) == len(self.tensors["shift"])
 
     def save(self) -> Saved:
         sent = {f"sent.{kind}.{n}": t for kind, own in self.sent.items() for n, t in own.items()}

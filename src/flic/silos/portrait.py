@@ -18,10 +18,10 @@ from flic.silos.splits import Rows
 
 def portrait(bench: Bench, rows: Rows) -> dict[str, Any]:
     """Plain values for the report; empty where flic is not among the candidates."""
-    encoded = bench.encode(rows)
-    candidate = bench.candidates(encoded).get(FlicNetwork.name)
-    if not isinstance(candidate, FlicNetwork):
+    candidate = bench.offered.get(FlicNetwork.name)
+    if FlicNetwork.name not in bench.served or not isinstance(candidate, FlicNetwork):
         return {}
+    encoded = bench.encode(rows)
     ran = candidate.simulate(encoded, bench.settings, seed=bench.settings.seed)
     assert isinstance(ran.algorithm, NetworkMethod)
     seen = read(ran.roster, ran.algorithm, ran.journal, stack_width=STACK_WIDTH)

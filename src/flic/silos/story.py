@@ -18,7 +18,6 @@ from flic.report.page.story import (
     Story,
     VerdictRow,
 )
-from flic.report.run_folder import environment
 from flic.silos.candidates import CANDIDATES
 from flic.silos.fitted import FittedFederation
 from flic.silos.folder import load
@@ -49,7 +48,7 @@ def story_of(folder: Path) -> Story:
         never_left=[*NEVER, *portrait.get("never_left", ())],
         candidates=_candidates(verdict),
         settings=_settings(fitted),
-        versions=environment(),
+        versions=fitted.environment,
         notes=[*fitted.notices, *(f"{line.client}: {line.reason}" for line in verdict.clients)],
     )
 
