@@ -198,6 +198,19 @@ class Pool:
         shift, scale = (torch.cat([their[:width], own[self.dim :]]) for their, own in units)
         return shift, scale
 
+    def others_squares(self, features: Int[Tensor, " some"]) -> tuple[Tensor, Tensor]:
+        """Squares of the others' linked features around their classes' means, and rows behind."""
+        place = torch.full((self.width,), -1)
+        place[self.own] = self.there
+        there = place[features]
+        everyone = self.agreed.everyone(self.state, self.space, "linear").sums
+        squares, dof = everyone.scatter.diagonal()[there], everyone.dof.diagonal()[there]
+        sent = self.sent("linear")
+        if "variance" in sent:
+            squares = squares - sent["variance"][there]
+            dof = dof - sent["dof"][self.agreed.layout(self.space, "linear").block[there]]
+        return squares / self.scale[features] ** 2, dof
+
     # ---- rows ------------------------------------------------------------------------------
 
     def scaled(self, columns: Float[Tensor, "rows own"]) -> Float[Tensor, "rows own"]:

@@ -1,6 +1,6 @@
 """The fit: verdict by splits, choice on all rows, and the models that are kept."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from flic.silos.candidates import CANDIDATES, FlicNetwork
 from flic.silos.encoding import EncodedFederation
 from flic.silos.evaluation import Bench, Trial, work_through
 from flic.silos.fitted import FittedClient, FittedFederation
-from flic.silos.linked_columns import LinkedColumns
+from flic.silos.linked_columns import LinkedColumns, explanations
 from flic.silos.portrait import portrait
 from flic.silos.settings import FitSettings
 from flic.silos.splits import outer_splits
@@ -57,7 +57,7 @@ def fit(
         temperatures=final.temperatures,
         records=learned[FlicNetwork.name].records if FlicNetwork.name in learned else (),
         portrait=portrait(bench, splits[0]),
-        notices=federation.notices,
+        notices=(*federation.notices, *_explanations(encoded, settings, learned)),
         linked=learned[LinkedColumns.name].linked if LinkedColumns.name in learned else None,
     )
     on_step(total, total, "done")
@@ -87,6 +87,13 @@ def _learn_kept(bench: Bench, encoded: EncodedFederation, final: Trial) -> dict[
     able = bench.candidates(encoded)
     wanted = [name for name in able if name in {*kept, FlicNetwork.name, LinkedColumns.name}]
     return {name: bench.learn(able[name], encoded, seed=bench.settings.seed) for name in wanted}
+
+
+def _explanations(
+    encoded: EncodedFederation, settings: FitSettings, learned: Mapping[str, Learned]
+) -> Sequence[str]:
+    linked = learned.get(LinkedColumns.name)
+    return explanations(encoded, settings, linked) if linked is not None else ()
 
 
 def _clients(
