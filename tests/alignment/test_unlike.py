@@ -83,11 +83,15 @@ def test_a_wrong_unit_is_found_where_it_is(rows):
 
 @pytest.mark.parametrize("rows", [40, 400])
 def test_a_swapped_pair_is_found_where_it_is(rows):
+    found = 0
     for seed in range(20):
         far = spoilt(seed, rows, swapped).abs().amax(1)
-        assert (far[1, [0, 3]] > FAR).any()  # of which one may be within what is usual
-        assert far[:, [0, 3]].amax(1).argmax() == 1
-        assert (far[:, [1, 2, 4, 5, 6, 7]] <= FAR).all()
+        named = (far > FAR).nonzero().tolist()
+        assert all(feature in (0, 3) for _, feature in named)
+        if named:
+            assert far[:, [0, 3]].amax(1).argmax() == 1
+        found += bool((far[1, [0, 3]] > FAR).any())
+    assert found >= 16  # hospitals that happen to differ much hide some
 
 
 def test_a_factor_of_a_feature_around_zero_is_seen_in_how_it_varies():
