@@ -245,7 +245,7 @@ class Known:
         probes = torch.cat([zeros(1, p), torch.eye(p, dtype=torch.float64)])
         [scores] = self._scores(others, everything, probes, [shrinkage])
         scores = self.question.temperatures[temperature] * scores
-        bias, weight = scores[0], scores[1:] - scores[0]
+        bias, weight = scores[0], others.back(scores[1:] - scores[0])
         if name == "linked" and p < self.pool.dim:
             whole = zeros(self.pool.dim, weight.shape[1])
             whole[self.pool.is_linked] = weight
