@@ -293,3 +293,13 @@ def test_the_model_of_responses_as_tensors_is_the_client_s_prediction(answered):
     )
     torch.testing.assert_close(apply_mix(model, client.test.x).float(), found, rtol=0, atol=1e-4)
     assert found.mean().item() == pytest.approx(client.test.y.mean().item(), abs=2)
+
+
+def test_what_came_of_it_is_told(ward):
+    shop, server = learn(ward)
+    [line] = shop.algorithm.explain(server)
+    found = Known(shop.algorithm.agreed, server.shared, ward[0]).best_merits()
+    assert list(found) == ["own", "linked", "mapped", "mix"]
+    everyone = [Known(shop.algorithm.agreed, server.shared, c).best_merits()["mix"] for c in ward]
+    assert f"mix {sum(everyone) / len(everyone):.3f}." in line
+    assert "cross-validated log-likelihood" in line

@@ -8,8 +8,8 @@ import pytest
 
 from flic.data.tables import Column, Declared, SiloTable
 from flic.data.task import Classification, Regression
-from flic.silos.candidates import LinkedColumns
 from flic.silos.encoding import encode
+from flic.silos.linked_columns import LinkedColumns, explanations
 from flic.silos.settings import FitSettings
 
 SETTINGS = FitSettings(network={"linked": {"random_features": 16}})
@@ -101,3 +101,28 @@ def test_responses_are_pooled_whatever_a_column_is_called():
     assert (error**2).mean() < 0.2 * y.var()
     for own, other in zip(*found, strict=True):
         np.testing.assert_allclose(own, other, atol=0.5)
+
+
+# ---- what is told --------------------------------------------------------------------------------
+
+
+def told(tables):
+    together = encoded(tables)
+    learned = LinkedColumns().learn(together, SETTINGS, seed=0)
+    return explanations(together, SETTINGS, learned)
+
+
+def test_a_column_in_another_unit_is_named(plain):
+    frame = plain[1].frame.assign(weight=plain[1].frame["weight"] / 0.4536)
+    found = told([plain[0], replace(plain[1], frame=frame), plain[2]])
+    unlike = [line for line in found if "unlike" in line]
+    assert len(unlike) == 1
+    assert unlike[0].startswith("client 'b': column 'weight' behaves unlike the others'")
+
+
+def test_right_links_raise_no_alarm_and_experts_are_told():
+    for seed in range(10):
+        found = told([ward(name, 10 * seed + i) for i, name in enumerate("abc")])
+        assert not [line for line in found if "unlike" in line]
+        assert [line.split(":")[0] for line in found] == ["client 'a'", "client 'b'", "client 'c'"]
+        assert all("linked " in line and "weight " in line and "mix " in line for line in found)

@@ -25,6 +25,11 @@ class Others:
     columns: Float[Tensor, "rows p"]  # a response is the last one
     sums: Totals
     base: Base  # of the features alone
+    basis: Float[Tensor, "p p"] | None = None  # what columns were turned by
+
+    def back(self, weight: Float[Tensor, "p outputs"]) -> Float[Tensor, "p outputs"]:
+        """Weights of turned columns as weights of the columns themselves."""
+        return weight if self.basis is None else self.basis @ weight
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ def others_at(pool: Pool, side: Side, places: Int[Tensor, " p"]) -> Others:
     everyone = pool.agreed.everyone(pool.state, pool.space, side.kind)
     rows = pool.rows_in_sums
     if rows is not None and _few(everyone, side, len(rows)) and not pool.agreed.responses:
-        return Others(columns, sums, _in_basis_of_all(pool, everyone, side, rows, places))
+        return _in_basis_of_all(pool, everyone, side, rows, places)
     moments = _scatter(pool, everyone, side).at(places)
     covariance = moments.covariance[:dim, :dim].clone()
     unknown = moments.dof.diagonal()[:dim] == 0
@@ -85,19 +90,28 @@ def _few(everyone: Everyone, side: Side, rows: int) -> bool:
 
 def _in_basis_of_all(
     pool: Pool, everyone: Everyone, side: Side, rows: Tensor, places: Tensor
-) -> Base:
-    """Everyone's covariance in its eigenbasis, with the client's rows to be taken off."""
-    y = class_of(pool.agreed, pool.client.train)
-    own = Own.of(side.columns[rows][:, side.own], y[rows], pool.agreed.num_classes)
-    left = float(everyone.sums.dof[0, 0]) - own.dof
+) -> Others:
+    """Everything in everyone's eigenbasis, with the client's rows to be taken off.
+
+    All linked features have the same holders, so that class sums may be turned as well.
+    """
     variances, basis = everyone.spectrum
     width = side.columns.shape[1]
-    whole, wide = torch.ones(width).double(), torch.eye(width).double()
+    whole = torch.ones(width).double()
+    if len(places) == len(side.own) and bool((side.there == torch.arange(width)).all()):
+        wide = basis  # all columns, in everyone's order
+    else:
+        wide = torch.eye(width).double()
+        wide[side.own[:, None], side.own] = basis[side.there]
+        wide = wide[places][:, places]
+    columns, total = side.columns[:, places] @ wide, side.sums.total[:, places] @ wide
+    y = class_of(pool.agreed, pool.client.train)
+    own = Own.of(columns[rows], y[rows], pool.agreed.num_classes)
+    left = float(everyone.sums.dof[0, 0]) - own.dof
     whole[side.own] = variances.clamp_min(0) / left
-    wide[side.own[:, None], side.own] = basis[side.there]
-    less = torch.zeros(len(own.factor), width).double()
-    less[:, side.own] = own.factor @ basis[side.there] / left**0.5
-    return Base(whole[places], wide[places][:, places], less[:, places])
+    linked = torch.zeros(width).double().index_fill_(0, side.own, 1.0)[places]
+    base = Base(whole[places], less=own.factor * linked / left**0.5)
+    return Others(columns, Totals(side.sums.count[:, places], total), base, wide)
 
 
 def _scatter(pool: Pool, everyone: Everyone, side: Side) -> Moments:

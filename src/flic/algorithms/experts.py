@@ -5,11 +5,8 @@ of its features with the linked ones pooled, and of random features of the linke
 linear in its features, so that a client's model is a handful of tensors.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import product
-from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -17,91 +14,30 @@ from torch import Tensor
 
 from flic.algorithms.bases import Others, Side, others_at
 from flic.algorithms.pooling import Agreed, Pool, Sent, apply_map, class_of
+from flic.algorithms.questions import (
+    EXPERTS,
+    WEIGHTS,
+    Classes,
+    Expert,
+    Responses,
+    question_of,
+)
 from flic.alignment.moments import Moments
 from flic.alignment.pooled import Base, Own, Shrinkage, discriminants, regressions
+from flic.alignment.unlike import (
+    FAR,
+    KINDS,
+    Marginals,
+    deviations,
+    shares_beyond,
+    usual_deviations,
+)
 from flic.data.client_data import ClientData
-from flic.data.task import Classification, Task
 from flic.seeding import generator
 from flic.shapes import Named
 
-Expert = Literal["own", "linked", "mapped"]
-EXPERTS: tuple[Expert, ...] = ("own", "linked", "mapped")
-
-WEIGHTS = [(a / 4, b / 4, (4 - a - b) / 4) for a in range(5) for b in range(5 - a)]  # of EXPERTS
-
-_EVER = float("inf")
-_LEANING = list(product((2.0, 8.0, 32.0, _EVER), (30.0, _EVER)))  # τ, ν
-
 Folds = Sequence[tuple[Tensor, Tensor]]
 """Training and held-out rows."""
-
-
-class Question(ABC):
-    """What experts are asked: which settings there are, and how good an answer is."""
-
-    own: ClassVar[Sequence[Shrinkage]]
-    pooled: ClassVar[Sequence[Shrinkage]]
-    temperatures: ClassVar[Sequence[float]]  # factors on the scores
-
-    def grid(self, name: Expert) -> int:
-        """Number of settings of an expert; the linked one is with private features or without."""
-        if name == "own":
-            return len(self.own)
-        return len(self.pooled) * (2 if name == "linked" else 1)
-
-    def tempered(self, scores: Float[Tensor, "settings rows held"]) -> Tensor:
-        """Answers at every temperature, [settings, temperatures, rows, held]."""
-        temperatures = torch.tensor(self.temperatures, dtype=torch.float64)
-        return self.answers(scores[:, None] * temperatures[:, None, None])
-
-    def mixed(self, parts: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-        """Answers of a mix of experts."""
-        mixed = sum(w * part for w, part in zip(weights, parts, strict=True))
-        assert isinstance(mixed, Tensor)
-        return self.answers(mixed)
-
-    @abstractmethod
-    def answers(self, scores: Float[Tensor, "*grid rows held"]) -> Float[Tensor, "*grid rows held"]:
-        """Log-probabilities, or responses."""
-
-    @abstractmethod
-    def merit(self, answers: Float[Tensor, "*grid rows held"], truth: Tensor) -> Tensor:
-        """Mean over rows; more is better."""
-
-
-class Classes(Question):
-    """Which class a row is of; merit is the log-likelihood."""
-
-    own = tuple(Shrinkage(0.0, 0.0, g) for g in (0.05, 0.1, 0.3, 0.5, 0.7, 0.9))
-    pooled = tuple(Shrinkage(t, n, g) for t, n in _LEANING for g in (0.05, 0.2, 0.5, 0.8))
-    temperatures = tuple(2.0**e for e in range(-5, 2))
-
-    def answers(self, scores: Tensor) -> Tensor:
-        return scores.log_softmax(-1)
-
-    def merit(self, answers: Tensor, truth: Tensor) -> Tensor:
-        of_truth = answers[..., torch.arange(len(truth)), truth]
-        # A single hopeless row must not outvote all others.
-        return of_truth.clamp_min(-10.0).mean(-1)
-
-
-class Responses(Question):
-    """Which response a row has; merit is the squared error in units of all, its sign turned."""
-
-    own = tuple(Shrinkage(0.0, 0.0, g) for g in (0.001, 0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9))
-    pooled = tuple(Shrinkage(t, n, g) for t, n in _LEANING for g in (0.003, 0.03, 0.1, 0.3, 0.7))
-    temperatures = (1.0,)
-
-    def answers(self, scores: Tensor) -> Tensor:
-        return scores
-
-    def merit(self, answers: Tensor, truth: Tensor) -> Tensor:
-        return -(answers[..., 0] - truth).square().clamp_max(10.0).mean(-1)
-
-
-def question_of(task: Task) -> Question:
-    """What experts are asked about a task."""
-    return Classes() if isinstance(task, Classification) else Responses()
 
 
 class Known:
@@ -222,12 +158,16 @@ class Known:
     def best_fold_answers(self, name: Expert) -> Float[Tensor, "rows held"]:
         """Answers to held-out rows, as the federation finds best for an expert."""
         setting, temperature = place_of(self.shared[f"scores.{name}"])
+        scores = self._fold_scores_at(name, setting)
+        return self.question.answers(self.question.temperatures[temperature] * scores)
+
+    def _fold_scores_at(self, name: Expert, setting: int) -> Float[Tensor, "rows held"]:
         others, shrinkage = self._at(name, setting)
         scores = [
             self._scores(others, train, self._features(others)[test], [shrinkage])[0]
             for train, test in self.folds
         ]
-        return self.question.answers(self.question.temperatures[temperature] * torch.cat(scores))
+        return torch.cat(scores)
 
     def mix_merits(self) -> Float[Tensor, "settings temperatures weights"]:
         """Cross-validated merit of every mix, with every setting of the mapped expert."""
@@ -238,6 +178,48 @@ class Known:
             for weights in WEIGHTS
         ]
         return torch.stack(found, -1)
+
+    # ---- what came of it -----------------------------------------------------------------
+
+    def best_merits(self) -> dict[str, float]:
+        """Cross-validated merit on the client's own rows of each expert and of the chosen mix."""
+        mapped, temperature, weights = place_of_mix(self.shared["scores.mix"])
+        factor = self.question.temperatures[temperature]
+        parts = [self.best_fold_answers("own"), self.best_fold_answers("linked")]
+        parts.append(self.question.answers(factor * self._fold_scores_at("mapped", mapped)))
+        parts.append(self.question.mixed(parts, WEIGHTS[weights]))
+        found = [float(self.question.merit(answers, self.truth)) for answers in parts]
+        return dict(zip((*EXPERTS, "mix"), found, strict=True))
+
+    def shares_unlike(self) -> Float[Tensor, "3 usual"]:
+        """What the federation learns the usual differences between its clients from."""
+        return shares_beyond(*self._marginals)
+
+    def unlike(self) -> list[tuple[str, str, float]]:
+        """Linked features that are unlike the others': name, kind, and how far."""
+        if not self.pool.has_links:
+            return []
+        usual = usual_deviations(self.shared["scores.unlike"])
+        found = deviations(*self._marginals, usual)
+        names = [
+            n
+            for n, own in zip(self.client.schema.features, self.pool.is_linked, strict=True)
+            if own
+        ]
+        return [
+            (names[j], KINDS[k], float(found[k, j]))
+            for k, j in (found.abs() > FAR).nonzero().tolist()
+        ]
+
+    @cached_property
+    def _marginals(self) -> tuple[Marginals, Marginals]:
+        """Of the linked features, at the client and at the others."""
+        linked = self.pool.is_linked.nonzero().flatten()
+        columns, y = self._linear.columns[:, linked], class_of(self.agreed, self.client.train)
+        own = Marginals.of(columns, y, self.agreed.num_classes)
+        squares, dof = self.pool.others_squares(linked)
+        others = self.pool.others
+        return own, Marginals(others.count[:, linked], others.total[:, linked], squares, dof)
 
     # ---- the model -----------------------------------------------------------------------
 
@@ -263,7 +245,7 @@ class Known:
         probes = torch.cat([zeros(1, p), torch.eye(p, dtype=torch.float64)])
         [scores] = self._scores(others, everything, probes, [shrinkage])
         scores = self.question.temperatures[temperature] * scores
-        bias, weight = scores[0], scores[1:] - scores[0]
+        bias, weight = scores[0], others.back(scores[1:] - scores[0])
         if name == "linked" and p < self.pool.dim:
             whole = zeros(self.pool.dim, weight.shape[1])
             whole[self.pool.is_linked] = weight

@@ -5,7 +5,8 @@ is pooled among its holders as sums, everything else stays private; `experts.py`
 makes of it. Uploads, each the preparation of that round number:
 
   −2  sums of the features as they are
-  −1  sums of a random-feature map of them; cross-validated likelihoods of `own` and `linked`
+  −1  sums of a random-feature map of them; cross-validated likelihoods of `own` and `linked`;
+      how many linked features differ from the others' by how much
    0  cross-validated likelihoods of the map, and of every mix of the three experts
 
 Every choice is made by the mean of the clients' likelihoods on rows that they held out; in a
@@ -17,7 +18,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from flic.algorithms.experts import WEIGHTS, Known, apply_mix, question_of, zeros
+from flic.algorithms.experts import Known, apply_mix, place_of_mix, zeros
 from flic.algorithms.pooling import Agreed, Kind, sent_sums
 from flic.algorithms.protocol import (
     Algorithm,
@@ -32,7 +33,9 @@ from flic.algorithms.protocol import (
     gather_entries,
     weighted_mean,
 )
+from flic.algorithms.questions import EXPERTS, WEIGHTS, question_of
 from flic.algorithms.settings import MethodSettings
+from flic.alignment.unlike import USUAL
 from flic.data.client_data import ClientData, Split
 from flic.data.stacked import StackedData
 from flic.embedding.network import Embedding
@@ -69,6 +72,7 @@ class Linked(Algorithm):
         shared["scores.own"] = zeros(question.grid("own"), temperatures)
         shared["scores.linked"] = zeros(question.grid("linked"), temperatures)
         shared["scores.mix"] = zeros(question.grid("mapped"), temperatures, len(WEIGHTS))
+        shared["scores.unlike"] = zeros(*USUAL.shape)
         return ServerState(0, shared)
 
     def aggregate(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
@@ -120,11 +124,29 @@ class Linked(Algorithm):
         known = Known(self.agreed, server.shared, client)
         entries = _entries(f"moments.{client.schema.space}.mapped.", known.pool.sent("mapped"))
         merits = {f"scores.{name}": known.merits(name) for name in ("own", "linked")}
-        return entries | _entries("", merits)
+        entries |= _entries("", merits)
+        if known.pool.has_links:  # counts for as many features as it speaks of
+            weight = float(known.pool.is_linked.sum())
+            entries["scores.unlike"] = Entry(known.shares_unlike(), weight)
+        return entries
 
     def _mix_merits(self, server: ServerState, client: ClientData) -> dict[str, Entry]:
         known = Known(self.agreed, server.shared, client)
         return _entries("", {"scores.mix": known.mix_merits()})
+
+    def explain(self, server: ServerState) -> list[str]:
+        shared, word = server.shared, question_of(self.agreed.task).word
+        weights = WEIGHTS[place_of_mix(shared["scores.mix"])[2]]
+        alone = WEIGHTS.index((0.0, 0.0, 1.0))
+        merits = {
+            "own": shared["scores.own"],
+            "linked": shared["scores.linked"],
+            "mapped": shared["scores.mix"][..., alone],
+            "mix": shared["scores.mix"],
+        }
+        parts = [f"{name} {w:.0%}" for name, w in zip(EXPERTS, weights, strict=True)]
+        found = [f"{name} {float(merit.max()):.3f}" for name, merit in merits.items()]
+        return [f"linked mixes {', '.join(parts)}; cross-validated {word}: {', '.join(found)}."]
 
     def predict(
         self, server: ServerState, stack: Stack, data: StackedData, splits: Sequence[Split]

@@ -53,7 +53,9 @@ class Agreed:
     shared: Mapping[str, SharedFeatures]  # of each space
     task: Task
     seed: int
+    # Made once for all clients that are asked in turn.
     _everyone: dict[tuple[str, Kind], Everyone] = field(default_factory=dict, compare=False)
+    _maps: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict, compare=False)
 
     @property
     def num_classes(self) -> int:
@@ -74,7 +76,7 @@ class Agreed:
         return Layout((*block, *(own,) * self.responses), self.num_classes)
 
     def everyone(self, state: Named, space: str, kind: Kind) -> Everyone:
-        """The sums of all, unpacked once for all clients that are asked in turn."""
+        """The sums of all."""
         prefix, layout = f"moments.{space}.{kind}.", self.layout(space, kind)
         source = state[prefix + "total"]
         known = self._everyone.get((space, kind))
@@ -85,12 +87,14 @@ class Agreed:
             self._everyone[space, kind] = known
         return known
 
-    def random_map(self, space: str, names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
-        """Directions of features, each seeded by its key, and offsets."""
-        width = self.settings.random_features
-        own = [torch.randn(width, generator=generator(0, "linked", space, n)) for n in names]
-        offsets = 2 * torch.rand(width, generator=generator(0, "linked", space)).double() - 1
-        return torch.stack(own).double(), offsets
+    def random_map(self, space: str) -> tuple[Float[Tensor, "p m"], Float[Tensor, " m"]]:
+        """Directions of shared features, each seeded by its key, and offsets."""
+        if space not in self._maps:
+            width, names = self.settings.random_features, self.shared[space].names
+            own = [torch.randn(width, generator=generator(0, "linked", space, n)) for n in names]
+            offsets = 2 * torch.rand(width, generator=generator(0, "linked", space)).double() - 1
+            self._maps[space] = torch.stack(own).double(), offsets
+        return self._maps[space]
 
 
 class Pool:
@@ -198,6 +202,19 @@ class Pool:
         shift, scale = (torch.cat([their[:width], own[self.dim :]]) for their, own in units)
         return shift, scale
 
+    def others_squares(self, features: Int[Tensor, " some"]) -> tuple[Tensor, Tensor]:
+        """Squares of the others' linked features around their classes' means, and rows behind."""
+        place = torch.full((self.width,), -1)
+        place[self.own] = self.there
+        there = place[features]
+        everyone = self.agreed.everyone(self.state, self.space, "linear").sums
+        squares, dof = everyone.scatter.diagonal()[there], everyone.dof.diagonal()[there]
+        sent = self.sent("linear")
+        if "variance" in sent:
+            squares = squares - sent["variance"][there]
+            dof = dof - sent["dof"][self.agreed.layout(self.space, "linear").block[there]]
+        return squares / self.scale[features] ** 2, dof
+
     # ---- rows ------------------------------------------------------------------------------
 
     def scaled(self, columns: Float[Tensor, "rows own"]) -> Float[Tensor, "rows own"]:
@@ -214,8 +231,12 @@ class Pool:
     @cached_property
     def random_map(self) -> tuple[Float[Tensor, "own m"], Float[Tensor, " m"]]:
         """Directions of the client's features, 0 for private ones, and offsets."""
-        own, offsets = self.agreed.random_map(self.space, self.client.schema.features)
-        return own * self.is_linked[:, None] * max(1, int(self.is_linked.sum())) ** -0.5, offsets
+        known, offsets = self.agreed.random_map(self.space)
+        linked = self.is_linked
+        own = torch.zeros(self.dim, known.shape[1]).double()
+        features = self.own < self.dim
+        own[self.own[features]] = known[self.there[features]]
+        return own * linked[:, None] * max(1, int(linked.sum())) ** -0.5, offsets
 
 
 def apply_map(z: Tensor, directions: Tensor, offsets: Tensor) -> Float[Tensor, "rows m"]:

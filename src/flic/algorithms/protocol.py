@@ -184,6 +184,11 @@ class Algorithm(ABC):
     def aggregate(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
         """Server state after a round."""
 
+    def explain(self, server: ServerState) -> Sequence[str]:
+        """What came of it that a person may want to know, as sentences."""
+        del server
+        return ()
+
     @abstractmethod
     def predict(
         self, server: ServerState, stack: Stack, data: StackedData, splits: Sequence[Split]

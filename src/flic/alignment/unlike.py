@@ -14,14 +14,8 @@ from torch import Tensor
 
 KINDS = ("location", "contrast", "scale")
 
-USUAL = torch.tensor(
-    [
-        [0.2, 0.3, 0.45, 0.7, 1.0, 1.5],
-        [0.2, 0.3, 0.45, 0.7, 1.0, 1.5],
-        [0.3, 0.45, 0.7, 1.0, 1.5, 2.2],
-    ],
-    dtype=torch.float64,
-)
+_STEPS = torch.logspace(0, 1, 11, dtype=torch.float64)
+USUAL = torch.tensor([0.2, 0.2, 0.3], dtype=torch.float64)[:, None] * _STEPS
 """Deviations between clients to choose from, of each kind; the first is the least to count."""
 
 FAR = 5.0

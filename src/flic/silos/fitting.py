@@ -16,7 +16,7 @@ from flic.silos.candidates import CANDIDATES, FlicNetwork, Network
 from flic.silos.encoding import EncodedFederation
 from flic.silos.evaluation import Bench, Trial, work_through
 from flic.silos.fitted import FittedClient, FittedFederation
-from flic.silos.linked_columns import LinkedColumns
+from flic.silos.linked_columns import LinkedColumns, explanations
 from flic.silos.portrait import portrait
 from flic.silos.settings import FitSettings
 from flic.silos.splits import outer_splits
@@ -63,7 +63,7 @@ def fit(
         records=learned[FlicNetwork.name].records if FlicNetwork.name in learned else (),
         portrait={**portrait(bench, splits[0]), "traffic": _traffic(federation.names, learned)},
         environment=environment(),
-        notices=federation.notices,
+        notices=(*federation.notices, *_explanations(encoded, settings, learned)),
         linked=learned[LinkedColumns.name].linked if LinkedColumns.name in learned else None,
     )
     on_step(total, total, "done")
@@ -120,6 +120,13 @@ def _traffic(names: Sequence[str], learned: Mapping[str, Learned]) -> list[dict[
         }
         for client in names
     ]
+
+
+def _explanations(
+    encoded: EncodedFederation, settings: FitSettings, learned: Mapping[str, Learned]
+) -> Sequence[str]:
+    linked = learned.get(LinkedColumns.name)
+    return explanations(encoded, settings, linked) if linked is not None else ()
 
 
 def _clients(

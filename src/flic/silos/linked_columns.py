@@ -13,6 +13,7 @@ from torch import Tensor
 from flic.algorithms.experts import Known
 from flic.algorithms.linked import Linked
 from flic.algorithms.pooling import Agreed, Sent
+from flic.algorithms.questions import EXPERTS
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema, SharedFeatures
 from flic.data.task import Task
@@ -123,3 +124,60 @@ def in_shared_units(silo: EncodedSilo, space: str) -> ClientData:
     train = Split((client.train.x * factor + offset).float(), client.train.y)
     test = Split((client.test.x * factor + offset).float(), client.test.y)
     return replace(client, schema=FeatureSchema(space, tuple(names)), train=train, test=test)
+
+
+# ---- what came of it, in sentences ---------------------------------------------------------------
+
+_HOW = {"location": "lies", "contrast": "tells the classes apart", "scale": "varies"}
+
+
+def explanations(
+    encoded: EncodedFederation, settings: FitSettings, learned: Learned
+) -> Sequence[str]:
+    """Columns that are unlike the others', then which expert serves whom."""
+    assert learned.linked is not None
+    agreed = learned.linked.agreed(settings, encoded.task)
+    silos = {silo.name: silo for silo in encoded.silos if silo.name in learned.models}
+    known = {
+        name: Known(agreed, learned.linked.tensors, in_shared_units(silo, space))
+        for name, silo in silos.items()
+        for space in [learned.linked.space_of(linked_features(silo)[0])]
+        if space is not None
+    }
+    return [*_unlike(silos, known), *_experts(known)]
+
+
+def _unlike(silos: Mapping[str, EncodedSilo], known: Mapping[str, Known]) -> Iterator[str]:
+    """The client that is furthest off in a feature; the others are so because of it."""
+    worst: dict[str, tuple[float, str, str, str]] = {}
+    for name, own in known.items():
+        encoder, keys = silos[name].encoder, linked_features(silos[name])[0]
+        sources = dict(zip(keys, zip(encoder.features, encoder.sources, strict=True), strict=True))
+        for key, kind, far in own.unlike():
+            feature, source = sources[key]
+            # How often a level occurs fixes how much its indicator varies.
+            if kind != "scale" or feature == source:
+                worst[key] = max(worst.get(key, (0.0, "", "", "")), (abs(far), name, source, kind))
+    told: set[tuple[str, str]] = set()
+    for far, name, column, kind in sorted(worst.values(), reverse=True):
+        if (name, column) not in told:
+            told.add((name, column))
+            yield (
+                f"client '{name}': column '{column}' behaves unlike the others': given the label, "
+                f"how it {_HOW[kind]} is {far:.0f} times as far from theirs as is usual in this "
+                "federation. Check its unit and meaning; correct it with links, or list it in "
+                "unlinked."
+            )
+
+
+def _experts(known: Mapping[str, Known]) -> Iterator[str]:
+    for name, own in known.items():
+        merits, weights = own.best_merits(), own.model()["weights"].tolist()
+        gains = [
+            f"{expert} {merits[expert] - merits['own']:+.3f} (weight {weight:.0%})"
+            for expert, weight in zip(EXPERTS[1:], weights[1:], strict=True)
+        ]
+        yield (
+            f"client '{name}': cross-validated {own.question.word} of its linked columns against "
+            f"its own rows alone: {', '.join(gains)}, mix {merits['mix'] - merits['own']:+.3f}."
+        )
