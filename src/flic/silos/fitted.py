@@ -14,7 +14,6 @@ from flic.data.tables.encoder import TableEncoder
 from flic.data.task import Classification, Task
 from flic.errors import ConfigError, DataError
 from flic.federation.journal import Record
-from flic.silos.candidates import CANDIDATES
 from flic.silos.choice import Experience
 from flic.silos.evaluation import tempered
 from flic.silos.linked_columns import LinkedState
@@ -170,7 +169,3 @@ class FittedFederation:
             clients={**self.clients, client.name: client},
             verdict=replace(self.verdict, clients=lines, candidates=candidates),
         )
-
-    def title_of(self, name: str) -> str:
-        """What a client keeps, in words."""
-        return CANDIDATES[self.client(name).candidate].title
