@@ -1,5 +1,6 @@
 """What every test shares."""
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -30,3 +31,22 @@ def need_data() -> Callable[[str], Path]:
         return Path(folder) / relative
 
     return need
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """full_disk(count): the disk is full after so many files."""
+    real = os.fsync
+
+    def fill(count):
+        left = [count * 2]  # a file and its folder each
+
+        def fsync(handle):
+            left[0] -= 1
+            if left[0] < 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            real(handle)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+
+    return fill

@@ -85,7 +85,7 @@ def project(tmp_path: Path) -> Project:
 def test_demo_runs_from_another_folder_and_passes_arguments_on(project: Project) -> None:
     code, said = project.run("scripts/demo", "--seed", "two words")
     assert code == 0
-    assert "ran flic: compare experiments/demo.toml --methods local,fedavg,flic-hl" in said
+    assert "ran flic: compare experiments/demo.toml --methods local,fedavg,flic-hl,linked" in said
     assert "--out runs/demo-2" in said
     assert "--seed two words" in said
     assert "-c constraints.txt -e .[demo]" in project.calls_file.read_text()

@@ -5,17 +5,18 @@ from dataclasses import replace
 import pytest
 import torch
 
-from flic.algorithms import MethodSettings, ServerState
-from flic.algorithms.estimators import Lda
+from flic.algorithms import MethodSettings, ServerState, bases
+from flic.algorithms.estimators import Lda, Ridge
 from flic.algorithms.experts import Known, apply_mix
 from flic.algorithms.linked import Linked
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
-from flic.data.task import Classification
+from flic.data.task import Classification, Regression
 from flic.federation.roster import Roster
 from flic.federation.work import Task, Workshop
 
 CLASSES, FEATURES = 3, 12
+QUESTION = Classification(CLASSES)
 SETTINGS = MethodSettings.model_validate({"linked": {"random_features": 32}})
 NAMES = tuple(f"f{i}" for i in range(FEATURES))
 CENTRES = torch.randn(CLASSES, FEATURES, generator=torch.Generator().manual_seed(0)) * 0.7
@@ -33,11 +34,11 @@ def make_client(i, names=NAMES, rows=18, space="ward"):
     return ClientData(f"client-{i}", FeatureSchema(space, names), train, nothing, test)
 
 
-def learn(clients, absent=()):
+def learn(clients, absent=(), settings=SETTINGS, task=QUESTION):
     """Workshop and server after all uploads, of which those of absent clients never arrive."""
-    data = FederatedData("linked", Classification(CLASSES), tuple(clients))
-    roster = Roster(data, SETTINGS.embedding, dtype=torch.float32)
-    algorithm = Linked(SETTINGS, roster.population, seed=0, dtype=torch.float32)
+    data = FederatedData("linked", task, tuple(clients))
+    roster = Roster(data, settings.embedding, dtype=torch.float32)
+    algorithm = Linked(settings, roster.population, seed=0, dtype=torch.float32)
     shop, server = Workshop(algorithm, roster, 0), algorithm.init_server()
     for round in range(1 - algorithm.preparations, 1):
         server = ServerState(round, server.shared)
@@ -48,15 +49,15 @@ def learn(clients, absent=()):
     return shop, server
 
 
-def accuracy(clients):
-    shop, server = learn(clients)
+def accuracy(clients, settings=SETTINGS):
+    shop, server = learn(clients, settings=settings)
     names = tuple(shop.roster.names)
     scores = shop.do(Task("evaluate", server, names, [{}] * len(names))).scores
     return sum(s.test.right for s in scores.values()) / sum(s.test.rows for s in scores.values())
 
 
 def alone(clients):
-    data = FederatedData("alone", Classification(CLASSES), tuple(clients))
+    data = FederatedData("alone", QUESTION, tuple(clients))
     roster = Roster(data, SETTINGS.embedding, dtype=torch.float32)
     lda = Lda(SETTINGS, roster.population, seed=0, dtype=torch.float32)
     names = tuple(roster.names)
@@ -133,7 +134,7 @@ def test_a_class_of_few_rows_is_in_no_sum(ward):
     few = ward[0].train.take((ward[0].train.y != 1) | (torch.arange(18) < 6))
     client = replace(ward[0], train=few)
     assert client.class_counts[1] == 2
-    data = FederatedData("few", Classification(CLASSES), (client, *ward[1:]))
+    data = FederatedData("few", QUESTION, (client, *ward[1:]))
     roster = Roster(data, settings.embedding, dtype=torch.float32)
     algorithm = Linked(settings, roster.population, seed=0, dtype=torch.float32)
     server = ServerState(-2, algorithm.init_server().shared)
@@ -153,3 +154,152 @@ def test_what_leaves_are_sums_and_likelihoods(ward):
         assert {name.split(".")[0] for name in update.entries} <= {"moments", "scores"}
         for entry in update.entries.values():
             assert not set(entry.value.shape) & rows
+
+
+def with_scatter(scatter):
+    linked = {"random_features": 32, "scatter": scatter}
+    return MethodSettings.model_validate({"linked": linked})
+
+
+@pytest.mark.parametrize("scatter", ["diagonal", "off"])
+def test_what_a_client_does_not_send_of_its_scatter_never_leaves(ward, scatter):
+    settings = with_scatter(scatter)
+    shop, server = learn(ward, settings=settings)
+    kept = {"diagonal": {"count", "total", "variance", "dof"}, "off": {"count", "total"}}[scatter]
+    for round in (-2, -1):
+        task = Task("prepare", ServerState(round, server.shared), ("client-1",), [{}])
+        [update] = shop.do(task).updates
+        sums = {n.split(".")[-1] for n in update.entries if n.startswith("moments.")}
+        assert sums == kept
+    assert accuracy(ward, settings) > alone(ward) + 0.03
+
+
+def test_private_features_are_in_no_sum(ward):
+    own = (*NAMES[:6], *(f"own {name}" for name in NAMES[6:]))
+    clients = [replace(ward[0], schema=FeatureSchema("ward", own)), *ward[1:]]
+    shop, server = learn(clients)
+    assert set(shop.algorithm.agreed.shared["ward"].names) == set(NAMES)
+    clients = [replace(c, schema=FeatureSchema("ward", own)) for c in ward[:1]] + [
+        replace(c, schema=FeatureSchema("ward", (*NAMES[:6], *(f"{i} {n}" for n in NAMES[6:]))))
+        for i, c in enumerate(ward[1:])
+    ]
+    shop, server = learn(clients)
+    assert shop.algorithm.agreed.shared["ward"].names == tuple(sorted(NAMES[:6]))
+    assert server.shared["moments.ward.linear.total"].shape == (CLASSES, 6)
+
+
+def in_other_units(client):
+    """The same rows with features of which one is a million times another."""
+    factor = torch.logspace(-5, 5, FEATURES)
+    parts = {
+        name: replace(split, x=split.x * factor)
+        for name in ("train", "test", "validation")
+        for split in [getattr(client, name)]
+    }
+    return replace(client, **parts)
+
+
+def test_units_change_nothing(ward):
+    assert accuracy([in_other_units(c) for c in ward]) == pytest.approx(accuracy(ward), abs=0.003)
+
+
+def test_large_values_are_no_reason_to_stop(ward):
+    large = [replace(c, train=replace(c.train, x=c.train.x * 1e15)) for c in ward]
+    _, server = learn(large)
+    assert all(torch.isfinite(value).all() for value in server.shared.values())
+
+
+def test_constant_features_change_nothing(ward):
+    def with_constant(c):
+        names = (*c.schema.features, "constant")
+        parts = {
+            name: Split(torch.cat([split.x, torch.full((len(split), 1), 7.0)], 1), split.y)
+            for name in ("train", "test", "validation")
+            for split in [getattr(c, name)]
+        }
+        return replace(c, schema=FeatureSchema("ward", names), **parts)
+
+    assert accuracy([with_constant(c) for c in ward]) == pytest.approx(accuracy(ward), abs=0.02)
+
+
+@pytest.mark.parametrize("most_rows", [0.0, 1e9])
+def test_one_basis_for_all_gives_what_each_client_s_own_gives(ward, monkeypatch, most_rows):
+    few = [replace(c, train=c.train.take(torch.arange(9))) for c in ward[:4]]
+    _, usual = learn(few)
+    monkeypatch.setattr(bases, "MOST_ROWS", most_rows)
+    _, other = learn(few)
+    for name, value in usual.shared.items():
+        torch.testing.assert_close(value, other.shared[name], rtol=0, atol=1e-8)
+
+
+# ---- responses ----------------------------------------------------------------------------------
+
+
+def with_response(client, seed):
+    """The client with responses in place of classes."""
+    rng = torch.Generator().manual_seed(seed)
+    slope = torch.linspace(-1, 1, FEATURES)
+
+    def answered(split):
+        return Split(split.x, 50 + 4 * (split.x @ slope + torch.randn(len(split), generator=rng)))
+
+    parts = {name: answered(getattr(client, name)) for name in ("train", "test", "validation")}
+    return replace(client, **parts)
+
+
+def r2(clients, method, settings=SETTINGS):
+    task = Regression(30.0, 70.0)
+    data = FederatedData("responses", task, tuple(clients))
+    roster = Roster(data, settings.embedding, dtype=torch.float32)
+    if method is Linked:
+        shop, server = learn(clients, task=task)
+    else:
+        algorithm = method(settings, roster.population, seed=0, dtype=torch.float32)
+        shop, server = Workshop(algorithm, roster, 0), algorithm.init_server()
+    names = tuple(roster.names)
+    found = shop.algorithm.predict(
+        server, None, roster.stacked_data(names), [c.test for c in clients]
+    )
+    left = sum(
+        float((p[:, 0] - c.test.y).square().sum()) for p, c in zip(found, clients, strict=True)
+    )
+    spread = sum(float((c.test.y - c.test.y.mean()).square().sum()) for c in clients)
+    return 1 - left / spread
+
+
+@pytest.fixture(scope="module")
+def answered(ward):
+    return [with_response(c, i) for i, c in enumerate(ward)]
+
+
+def test_linked_responses_pay(answered):
+    assert r2(answered, Linked) > r2(answered, Ridge) + 0.05
+
+
+def test_responses_with_nothing_linked_are_no_worse_than_a_ridge_alone(answered):
+    apart = [
+        replace(c, schema=FeatureSchema("ward", tuple(f"{c.name} {n}" for n in NAMES)))
+        for c in answered
+    ]
+    assert r2(apart, Linked) > r2(apart, Ridge) - 0.02
+
+
+def test_the_model_of_responses_as_tensors_is_the_client_s_prediction(answered):
+    shop, server = learn(answered, task=Regression(30.0, 70.0))
+    client = answered[2]
+    model = Known(shop.algorithm.agreed, server.shared, client).model()
+    [found] = shop.algorithm.predict(
+        server, None, shop.roster.stacked_data([client.name]), [client.test]
+    )
+    torch.testing.assert_close(apply_mix(model, client.test.x).float(), found, rtol=0, atol=1e-4)
+    assert found.mean().item() == pytest.approx(client.test.y.mean().item(), abs=2)
+
+
+def test_what_came_of_it_is_told(ward):
+    shop, server = learn(ward)
+    [line] = shop.algorithm.explain(server)
+    found = Known(shop.algorithm.agreed, server.shared, ward[0]).best_merits()
+    assert list(found) == ["own", "linked", "mapped", "mix"]
+    everyone = [Known(shop.algorithm.agreed, server.shared, c).best_merits()["mix"] for c in ward]
+    assert f"mix {sum(everyone) / len(everyone):.3f}." in line
+    assert "cross-validated log-likelihood" in line

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from flic.alignment.pooled import Base, Moments, Own, Shrinkage, discriminants
+from flic.alignment.moments import Moments, Place
+from flic.alignment.pooled import Base, Own, Shrinkage, discriminants, regressions
 
 CLASSES = 3
 
@@ -20,7 +21,7 @@ def client(seed, rows=40, width=6, offset=0.0):
 def moments(x, y, places=None, width=None):
     places = torch.arange(x.shape[1]) if places is None else places
     width = width or x.shape[1]
-    return Moments.of(x, y, num_classes=CLASSES, places=places, width=width)
+    return Moments.of_parts([(x, y)], Place(CLASSES, places, width))
 
 
 def within(x, y):
@@ -131,3 +132,68 @@ def test_a_covariance_pooled_in_pieces_is_made_positive():
     pieces = torch.tensor([[1.0, 0.9, -0.9], [0.9, 1.0, 0.9], [-0.9, 0.9, 1.0]]).double()
     assert torch.linalg.eigvalsh(pieces).min() < 0
     assert (Base.of(pieces).variances >= 0).all()
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("width", [4, 60])
+def test_a_client_s_rows_are_taken_off_in_the_basis_of_all(name, width):
+    x, y = client(5, rows=12, width=width)
+    others, mine = moments(*client(6, rows=200, width=width)), moments(x, y)
+    everyone = others + mine
+    variances, basis = torch.linalg.eigh(everyone.scatter)
+    own, left = Own.of(x, y, CLASSES), float(others.dof[0, 0])
+    quick = Base(variances / left, basis, own.factor @ basis / left**0.5)
+    rows, held = client(7, rows=9, width=width)[0], torch.arange(CLASSES)
+    found = [
+        discriminants(own, base, others, held, rows, [SETTINGS[name]])[0]
+        for base in (quick, Base.of(others.covariance))
+    ]
+    torch.testing.assert_close(*found, rtol=1e-7, atol=1e-7)
+
+
+def plain_ridge(own_rows, others, rows, s):
+    """The same responses with the matrix written out and solved."""
+    n, total = others.count[0], others.total[0]
+    t = n if math.isinf(s.mean_weight) else n * s.mean_weight / (n + s.mean_weight)
+    m = (own_rows.sum(0) + t * total / n) / (len(own_rows) + t)
+    spread, dof = within(own_rows, torch.zeros(len(own_rows))), len(own_rows) - 1
+    a = others.covariance
+    if not math.isinf(s.scatter_weight):
+        a = (spread + s.scatter_weight * a) / (dof + s.scatter_weight)
+    features, p = a[:-1, :-1], len(a) - 1
+    # (1 − γ) A + γ I tr(A) / p, of which a ridge regression divides (1 − γ) out
+    ridge = s.ridge / (1 - s.ridge) * features.trace() / p * torch.eye(p).double()
+    slope = torch.linalg.solve(features + ridge, a[:-1, -1])
+    return m[-1] + (rows - m[:-1]) @ slope
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("width", [4, 60])
+def test_responses_are_those_of_the_matrix_written_out(name, width):
+    def with_response(seed, rows):
+        x, _ = client(seed, rows=rows, width=width)
+        noise = torch.randn(rows, generator=torch.Generator().manual_seed(seed)).double()
+        return torch.cat([x, (x[:, :2].sum(1) + noise)[:, None]], 1)
+
+    mine, theirs = with_response(5, 30), with_response(6, 200)
+    none = torch.zeros(200, dtype=torch.int64)
+    others = Moments.of_parts([(theirs, none)], Place(1, torch.arange(width + 1), width + 1))
+    own = Own.of(mine, none[:30], 1)
+    base = Base.of(others.covariance[:-1, :-1])
+    rows = client(7, rows=9, width=width)[0]
+    [got] = regressions(own, base, others, rows, [SETTINGS[name]])
+    expected = plain_ridge(mine, others, rows, SETTINGS[name])
+    torch.testing.assert_close(got[:, 0], expected, rtol=1e-7, atol=1e-7)
+
+
+def test_rows_at_the_end_of_single_precision_do_not_overflow():
+    x, y = client(9, rows=40, width=4)
+    x[:, 1] *= 1e37
+    sums = moments(x, y)
+    assert all(torch.isfinite(part).all() for part in (*sums.parts, sums.deviation))
+    h = (x - sums.mean) / sums.deviation
+    scaled = sums.scaled(sums.mean, sums.deviation)
+    torch.testing.assert_close(scaled.covariance.diagonal(), torch.ones(4).double())
+    own, base = Own.of(h, y, CLASSES), Base.of(scaled.covariance)
+    [scores] = discriminants(own, base, scaled, torch.arange(CLASSES), h, [SETTINGS["both"]])
+    assert torch.isfinite(scores).all()

@@ -399,3 +399,58 @@ def test_four_hospitals(flic_here, need_data, tmp_path):
     columns = {c["name"]: [column["name"] for column in c["columns"]] for c in found["clients"]}
     assert "chol" not in columns["switzerland"]
     assert {"ca", "thal"} & {*columns["va"]} == set()
+
+
+def test_a_mistyped_label_is_suspected(flic_here, describe):
+    labels = [*(["yes", "no"] * (ROWS // 2 - 1)), "yes", "nno"]
+    said = flic_here("check", describe({"a": ward(ill=labels), "b": ward(ill=["yes", "no"] * 20)}))
+    assert said.code == 0
+    assert "class 'nno' is in 1 row(s) of 'a' alone. If it is mistyped" in " ".join(
+        (said.out + said.err).split()
+    )
+
+
+def test_rows_that_two_clients_have_are_said(flic_here, describe):
+    rows = ward().assign(weight=np.arange(ROWS) * 1.7)
+    said = flic_here("check", describe({"a": rows, "b": rows.sample(frac=1, random_state=0)}))
+    assert said.code == 0
+    assert f"'a' and 'b' have {ROWS} rows in common" in " ".join((said.out + said.err).split())
+
+
+def test_names_with_square_brackets_are_shown_as_they_are(flic_here, describe):
+    rows = ward(ill=["a[/b]", "[red]"] * (ROWS // 2))
+    said = flic_here("check", describe({"x [y]": rows, "x": rows.assign(age=range(ROWS))}))
+    assert said.code == 0
+    assert "x [y]" in said.out
+    assert "a[/b]" in said.out
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ('links = { wieght = "age" }', "the federation declares 'wieght'; no client has"),
+        ('unlinked = ["nope"]', "the federation declares 'nope'; no client has"),
+        ('links = { age = "blood" }', "its columns 'age', 'blood' are all shared as 'blood'"),
+        ('links = { blood = { name = "b", factor = 2 } }', "'blood' is a category, and its link"),
+        ("labels = [0, 0, 1]", "`labels` have '0' more than once"),
+        ('labels = [1, "1.0", 0]', "`labels` have '1' more than once"),
+    ],
+)
+def test_links_and_labels_that_cannot_be(flic_here, describe, settings, expected):
+    said = flic_here("check", describe({"a": ward(), "b": ward(seed=1)}, settings))
+    assert said.code == 1
+    assert expected in " ".join((said.out + said.err).split())
+
+
+def test_unlinked_columns_are_not_shared(flic_here, describe):
+    file = describe({"a": ward(), "b": ward(seed=1)}, 'unlinked = ["age"]')
+    said = flic_here("check", file)
+    assert "shared by 2 of 2: smoker, blood" in said.out
+
+
+def test_true_is_true_however_it_is_written(flic_here, describe):
+    small, large = ward(ill=["true", "false"] * 20), ward(seed=1, ill=["True", "FALSE"] * 20)
+    found = json.loads(
+        flic_here("check", describe({"a": small, "b": large}), "--format", "json").out
+    )
+    assert found["classes"] == ["False", "True"]

@@ -51,6 +51,21 @@ def test_a_fit_is_told_and_kept(flic, federation, tmp_path):
     assert one.read_bytes() == two.read_bytes()
 
 
+@pytest.mark.parametrize("place", ["/proc/x/out", "/dev/null/out", "north.csv/out"])
+def test_an_impossible_place_is_refused_before_work_starts(flic_here, federation, place):
+    said = flic_here("fit", federation(), "--out", place)
+    assert (said.code, said.out) == (1, "")
+    assert f"{place} cannot be made (" in said.err
+    assert "expected a place for a new folder. Choose another with --out." in said.err
+
+
+def test_a_free_place_is_left_as_it_is_until_the_end(flic_here, federation, tmp_path):
+    file = federation(FIT.replace("repeats = 2", "repeats = 1"))
+    before = {*tmp_path.rglob("*")}
+    assert flic_here("fit", file, "--out", "deep/er/fitted").code == 2
+    assert {*tmp_path.rglob("*")} == before
+
+
 def test_json_is_the_verdict_and_nothing_else(flic_here, federation, tmp_path):
     said = flic_here("fit", federation(), "--out", "fitted", "--format", "json")
     assert (said.code, said.err) == (0, "")
@@ -90,6 +105,15 @@ def test_numbers_are_asked_for_too(flic_here, federation):
     assert "Held-out r2, 2 splits" in said.out
 
 
+def test_flic_check_knows_that_numbers_have_no_meta_classes(flic_here, federation):
+    file = federation("[fit]\nmeta_classes = 2", "stay", 'task = "regression"\nrange = [0, 25]')
+    for command in (["check", file], ["fit", file, "--out", "fitted"]):
+        said = flic_here(*command)
+        assert said.code != 0
+        assert "anchors.meta_classes is set on data with real responses" in said.err
+        assert "splits" not in said.out
+
+
 def test_what_was_left_out_is_said(flic_here, federation, tmp_path):
     file = federation()
     frame = wards()["north"].astype({"ill": object})
@@ -119,12 +143,30 @@ def test_flic_check_looks_at_the_settings_of_the_fit(flic_here, federation):
     ("settings", "expected"),
     [
         ('metric = "r2"', "metric is 'r2', and the task is classification; expected one of"),
+        ("meta_classes = [0, 1, 5]", "meta_classes: got [0, 1, 5]; expected meta-classes 0, 1, …"),
+        ("meta_classes = 0", "meta_classes: got 0; expected how many meta-classes to find, at"),
+        ("folds = 99", "folds is 99, and client 'north' has 45 training rows; expected a row"),
+        ("test_share = 0.01", "test_share is 0.01, which holds out no row of client 'north'"),
+        ("meta_classes = 3", "anchors.meta_classes is 3 on data with 2 classes; expected at most"),
+        (
+            "network.training.participation = 0.1",
+            "training.participation = 0.1 of 3 clients rounds to no client; expected at least",
+        ),
+        (
+            "network = { embedding = { latent_dim = 1 }, anchors = { layout = 'equidistant' } }",
+            "anchors.layout is 'equidistant' with 2 classes in a latent space of 1 dimensions",
+        ),
         ('candidates = ["svm"]', "candidates: got 'svm'; expected some of network, lda"),
         ('candidates = ["flic"]', "none of which stays alone in a classification; expected one"),
     ],
 )
-def test_flic_check_knows_the_task(flic_here, federation, settings, expected):
-    said = flic_here("check", federation(f"[fit]\n{settings}"), "--format", "json")
+def test_flic_check_refuses_what_a_fit_refuses(flic_here, federation, settings, expected):
+    file = federation(f"[fit]\n{settings}")
+    said = flic_here("check", file, "--format", "json")
     assert said.code == 1
     [problem] = json.loads(said.out)["problems"]
     assert expected in problem
+    fitting = flic_here("fit", file, "--out", "fitted")
+    assert fitting.code == 2
+    assert expected in fitting.err
+    assert "splits" not in fitting.out  # nothing was begun

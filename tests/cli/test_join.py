@@ -51,3 +51,19 @@ def test_notices_about_its_table_are_said(flic_here, fitted, tmp_path):
     west.to_csv(tmp_path / "west.csv", index=False)
     said = flic_here("join", fitted, "--name", "w", "--data", "west.csv", "--label", "ill")
     assert "note: Client 'w': 'lab' not used: all values are missing." in said.err
+
+
+def test_labels_of_another_name(flic_here, fitted, tmp_path):
+    west = ward(7).drop(columns="stay")
+    west["ill"] = west["ill"].map({1: "I50", 0: "Z00"})
+    west.to_csv(tmp_path / "west.csv", index=False)
+    site = ["join", fitted, "--name", "w", "--data", "west.csv", "--label", "ill"]
+    said = flic_here(*site)
+    assert said.code == 1
+    assert "undeclared values 'I50', 'Z00'" in said.err
+    said = flic_here(*site, "--class", "sick=I50")
+    assert said.code == 2
+    assert "labels have the classes 'sick'; expected classes of the federation" in said.err
+    assert flic_here(*site, "--class", "ill=I50", "--class", "well=Z00,Z01").code == 0
+    own = folders.load(tmp_path / "fitted").client("w").labelling.positions
+    assert own == {"ill": 1, "well": 0, "1": 1, "0": 0, "I50": 1, "Z00": 0, "Z01": 0}

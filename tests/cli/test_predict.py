@@ -5,6 +5,7 @@ import json
 import os
 import stat
 
+import pandas as pd
 import pytest
 
 from flic.silos import folder as folders
@@ -81,3 +82,29 @@ def test_a_device_is_not_replaced_by_predictions(flic_here, fitted, tmp_path):
     assert said.code == 2
     assert "no ordinary file" in said.err
     assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_site_of_a_wide_file_is_measured_on_its_own_rows(flic_here, tmp_path):
+    wide = pd.concat([ward(i).assign(site=name) for i, name in enumerate(["north", "south"])])
+    wide.to_csv(tmp_path / "wide.csv", index=False)
+    wide[wide["site"] == "north"].to_csv(tmp_path / "north.csv", index=False)
+    (tmp_path / "federation.toml").write_text(
+        'data = "wide.csv"\nsite = "site"\nlabel = "ill"\n'
+        '[fit]\ncandidates = ["lda"]\nrepeats = 2\nfolds = 2\n'
+    )
+    assert flic_here("fit", "federation.toml", "--out", "fitted").code == 0
+    measure = ["evaluate", "fitted", "--client", "north", "--format", "json"]
+    own = flic_here(*measure, "wide.csv")
+    assert json.loads(own.out)["rows"] == (wide["site"] == "north").sum()
+    assert json.loads(own.out) == json.loads(flic_here(*measure, "north.csv").out)
+    assert own.err == ""
+    said = flic_here("predict", "fitted", "--client", "north", "wide.csv", "-o", "out.csv")
+    assert said.out == f"{len(wide)} predictions: out.csv\n"
+    assert said.err == (
+        "note: client 'north': some rows are of other sites; they are predicted as if they were "
+        "its own.\n"
+    )
+    wide[wide["site"] == "south"].to_csv(tmp_path / "south.csv", index=False)
+    refused = flic_here(*measure, "south.csv")
+    assert refused.code == 1
+    assert "no row of client 'north' has a label in column 'ill'" in refused.err

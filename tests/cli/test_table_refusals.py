@@ -1,8 +1,5 @@
 """What fit, predict, evaluate, join and report refuse: one sentence, and nothing half-written."""
 
-import errno
-import os
-
 import pytest
 
 from flic.silos import folder as folders
@@ -177,8 +174,8 @@ def test_a_damaged_folder(refused, place, command, file, change, expected):
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_a_hand_edited_folder_of_another_version(refused, place, command):
     path = place / "fitted" / "federation.json"
-    path.write_text(path.read_text().replace('"version": 1', '"version": 2', 1))
-    refused(1, "fitted is of version 2; this flic reads version 1. Fit the federation", *command)
+    path.write_text(path.read_text().replace('"version": 2', '"version": 3', 1))
+    refused(1, "fitted is of version 3; this flic reads version 2. Fit the federation", *command)
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
@@ -244,7 +241,7 @@ BAD_SITES = {
     "a path": ({"--name": "../x"}, 2, "client name '../x' cannot name a folder"),
     "no file": ({"--data": "no.csv"}, 1, "no.csv: no such file"),
     "label": ({"--label": "sick"}, 1, "has no label column 'sick'"),
-    "missing": ({"--missing": "dose"}, 2, "--missing 'dose': expected COLUMN=VALUE"),
+    "missing": ({"--missing": "dose"}, 2, "--missing is 'dose'; expected COLUMN=VALUE"),
     "no column": ({"--drop": "colour"}, 1, "declares 'colour'; expected some of its columns"),
     "a number": ({"--label": "age"}, 1, "label column 'age' has the undeclared values"),
 }
@@ -270,16 +267,8 @@ def test_sites_that_cannot_join(refused, changes, code, expected):
     ],
     ids=["fit", "predict", "join early", "join late", "report"],
 )
-def test_a_full_disk(refused, place, monkeypatch, command, written):
-    real, left = os.fsync, [2 * written]  # each file is followed by its folder
-
-    def fsync(handle):
-        left[0] -= 1
-        if left[0] < 0:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        real(handle)
-
-    monkeypatch.setattr(os, "fsync", fsync)
+def test_a_full_disk(refused, place, full_disk, command, written):
+    full_disk(written)
     refused(1, "a file could not be read or written: [Errno 28] No space left", *command)
     assert {path.name for path in place.iterdir()} == {
         *("north.csv", "south.csv", "east.csv", "west.csv", "federation.toml", "fitted")

@@ -22,6 +22,7 @@ NEEDS = {
     "table-digits": "mnist/mnist.npz",
     "table-modalities": "mm_fashion/fashion5000_meta.parquet",
     "views": "mfeat/mfeat.npz",
+    "linked": "mfeat/mfeat.npz",
     "eeg": "bci/bci_users40_5c_common.npz",
 }
 

@@ -4,12 +4,14 @@ import numpy as np
 import polars as pl
 import pytest
 from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.metrics import accuracy_score
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import estimator_checks_generator
 from wards import ward, wards
 
+from flic import Federation
 from flic.errors import ConfigError
 from flic.silos.estimator import SiloClassifier, SiloRegressor, estimator_of
 
@@ -75,6 +77,23 @@ def test_raw_labels_are_read_as_the_client_reads_them(fitted):
     again = clone(estimator).fit(rows, y)
     assert again.classes_.tolist() == ["well", "ill"]
     assert 0.5 < again.score(rows, y) <= 1
+
+
+@pytest.mark.parametrize("values", [(0, 1), (-1, 3), (False, True), ("no", "yes")])
+def test_classes_are_the_values_that_the_frames_have(values):
+    frames = {
+        name: ward(seed, without=("stay", "notes")).assign(
+            ill=lambda rows: [values[i] for i in rows["ill"]]
+        )
+        for seed, name in enumerate(["north", "south"])
+    }
+    federation = Federation.from_frames(frames, label="ill")
+    federation.fit(repeats=2, folds=2, candidates=["lda"])
+    rows = frames["north"]
+    client = federation.client("north")
+    found = accuracy_score(rows["ill"], client.predict(rows))
+    assert found == client.score(rows, rows["ill"]) > 0.5
+    assert cross_val_score(client, rows, rows["ill"], scoring="accuracy").mean() > 0.5
 
 
 def test_other_labels_are_another_question(fitted):

@@ -1,9 +1,9 @@
 """The folder of a fitted federation: whole or not there, and refused where it was touched."""
 
-import errno
 import json
-import os
+import platform
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from wards import wards
 from flic.errors import DamagedModel, RunFolderError
 from flic.silos import folder as folders
 from flic.silos.fitted import FittedFederation
+from flic.silos.story import story_of
 from flic.silos.verdict import Difference
 
 FILES = [
@@ -20,6 +21,7 @@ FILES = [
     "rounds.json",
     "portrait.json",
     "shared.safetensors",
+    "linked.safetensors",
     "clients/00-north/client.json",
     "clients/00-north/model.json",
     "clients/00-north/model.safetensors",
@@ -70,6 +72,17 @@ def test_round_trip_of_a_regression(fitted_stays, tmp_path):
 def test_a_loaded_folder_is_written_alike(folder, tmp_path):
     folders.save(folders.load(folder), tmp_path / "copy")
     assert files_of(tmp_path / "copy") == files_of(folder)
+
+
+def test_versions_are_those_of_the_fit_whoever_reports_or_joins(fitted, tmp_path):
+    assert fitted.environment["python"] == platform.python_version()
+    place = tmp_path / "elsewhere"
+    elsewhere = {**fitted.environment, "python": "3.99.0", "machine": "abacus"}
+    folders.save(replace(fitted, environment=elsewhere), place)
+    folders.update(with_newcomer(folders.load(place)), place)
+    manifest = json.loads((place / "federation.json").read_text())
+    assert manifest["federation"]["environment"] == elsewhere
+    assert story_of(place).versions == elsewhere
 
 
 def test_figures_that_are_not_known_stay_so(fitted, tmp_path):
@@ -126,7 +139,7 @@ def test_a_touched_file_is_named_and_refused(folder, damage):
         (b"", "federation.json cannot be read"),
         (b"[]", "federation.json cannot be read"),
         (b"{}", "federation.json cannot be read"),
-        (b'{"version": 1', "federation.json cannot be read"),
+        (b'{"version": 2', "federation.json cannot be read"),
         (b"\xff\xfe", "federation.json cannot be read"),
     ],
 )
@@ -151,7 +164,7 @@ def test_an_edited_manifest_is_refused(folder):
 
 def test_another_version_is_refused_with_what_to_do(folder):
     change_manifest(folder, lambda m: m.update(version=99))
-    with pytest.raises(RunFolderError, match=r"is of version 99; this flic reads version 1. Fit"):
+    with pytest.raises(RunFolderError, match=r"is of version 99; this flic reads version 2. Fit"):
         folders.load(folder)
 
 
@@ -190,6 +203,42 @@ def forge(folder, name, change):
 def test_parts_that_do_not_fit_together_are_refused(folder, name, change):
     forge(folder, name, change)
     with pytest.raises(DamagedModel):
+        folders.load(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m["federation"].pop("files"),
+        lambda m: m["federation"].update(files=["verdict.json"]),
+        lambda m: m["federation"].update(files={}),
+        lambda m: m["federation"].pop("clients"),
+        lambda m: m["federation"].update(clients=[]),
+        lambda m: m.update(federation=[]),
+    ],
+)
+def test_a_resealed_manifest_without_its_parts_is_refused(folder, change):
+    def reseal(manifest):
+        change(manifest)
+        manifest["sha256"] = folders._digest(folders._canonical(manifest["federation"]))
+
+    change_manifest(folder, reseal)
+    with pytest.raises(DamagedModel, match="its parts do not fit together"):
+        folders.load(folder)
+
+
+@pytest.mark.parametrize("client", ["00-north", "01-south", "02-east"])
+def test_a_model_of_other_features_than_the_encoder_has_is_refused(folder, client):
+    """Linear, boosted and a network, each of which would fail at the first prediction only."""
+
+    def lose_a_column(facts):
+        numbers = facts["encoder"]["parts"][0]
+        assert numbers["kind"] == "numbers"
+        numbers["columns"].pop()
+        numbers["medians"].pop()
+
+    forge(folder, f"clients/{client}/client.json", lose_a_column)
+    with pytest.raises(DamagedModel, match="reads other features than its encoder writes"):
         folders.load(folder)
 
 
@@ -237,25 +286,6 @@ def test_hostile_names_stay_inside(fitted, tmp_path):
 # ---- a full disk -----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def full_disk(monkeypatch):
-    """full_disk(count): the disk is full after so many files."""
-    real = os.fsync
-
-    def fill(count):
-        left = [count * 2]  # a file and its folder each
-
-        def fsync(handle):
-            left[0] -= 1
-            if left[0] < 0:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            real(handle)
-
-        monkeypatch.setattr(os, "fsync", fsync)
-
-    return fill
-
-
 @pytest.mark.parametrize("count", [0, 1, 7, len(FILES)])
 def test_a_full_disk_leaves_nothing(fitted, tmp_path, full_disk, count):
     full_disk(count)
@@ -267,17 +297,61 @@ def test_a_full_disk_leaves_nothing(fitted, tmp_path, full_disk, count):
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
 def test_a_full_disk_leaves_a_folder_as_it_was(fitted, folder, full_disk, count):
     before = files_of(folder)
-    newcomer = replace(fitted.clients["north"], name="new")
-    changed = replace(
-        fitted,
-        clients={**fitted.clients, "new": newcomer},
-        verdict=replace(fitted.verdict, splits=99),
-    )
     full_disk(count)
     with pytest.raises(OSError, match="No space left"):
-        folders.update(changed, folder)
+        folders.update(with_newcomer(fitted), folder)
     assert files_of(folder) == before
     assert not (folder / ".partial").exists()
+
+
+def with_newcomer(fitted):
+    newcomer = replace(fitted.clients["north"], name="new")
+    verdict = replace(fitted.verdict, splits=99)
+    return replace(fitted, clients={**fitted.clients, "new": newcomer}, verdict=verdict)
+
+
+def stop_after(monkeypatch, folder, count):
+    """Stop as a user does when so many files of an update have taken their places."""
+    real, left = Path.replace, [count]
+
+    def rename(self, target):
+        if self.is_relative_to(folder / ".partial") and not target.is_relative_to(
+            folder / ".partial"
+        ):
+            left[0] -= 1
+            if left[0] < 0:
+                raise KeyboardInterrupt
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "replace", rename)
+
+
+# The verdict, the card, three files of the newcomer and the manifest.
+@pytest.mark.parametrize("count", range(6))
+def test_a_stop_between_two_files_loses_nothing(folder, tmp_path, monkeypatch, count):
+    changed = with_newcomer(folders.load(folder))
+    folders.save(changed, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        stop_after(patch, folder, count)
+        with pytest.raises(KeyboardInterrupt):
+            folders.update(changed, folder)
+    after = files_of(folder)
+    again = folders.load(folder)
+    assert files_of(folder) == after  # whoever may only read can load it too
+    assert (again.verdict.splits, [*again.clients][-1]) == (99, "new")
+    folders.update(again, folder)
+    assert files_of(folder) == files_of(tmp_path / "whole")
+    assert not (folder / ".partial").exists()
+
+
+def test_an_update_that_was_killed_while_writing_is_not_looked_at(fitted, folder):
+    before = files_of(folder)
+    (folder / ".partial").mkdir()
+    (folder / ".partial" / "verdict.json").write_text("half of")
+    again = folders.load(folder)
+    assert again.verdict == fitted.verdict
+    folders.update(again, folder)
+    assert files_of(folder) == before
 
 
 def test_what_an_interrupted_write_left_is_no_obstacle(fitted, tmp_path):

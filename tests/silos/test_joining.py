@@ -11,7 +11,7 @@ from flic.data.task import Classification
 from flic.errors import ConfigError, DataError
 from flic.settings import merge
 from flic.silos import folder as folders
-from flic.silos.joining import declared_missing, join, label_names, with_whole_budget
+from flic.silos.joining import join, label_names, with_whole_budget
 from flic.silos.settings import NETWORK as DEFAULTS
 
 
@@ -120,17 +120,6 @@ def test_one_visit_has_the_budget_of_all_rounds():
     assert (whole.steps, each.steps) == (12, 4)
 
 
-def test_values_that_mean_not_measured():
-    assert declared_missing(["chol=0", "chol=-9", "bp=?"]) == {"chol": ("0", "-9"), "bp": ("?",)}
-    assert declared_missing(["a=b=c"]) == {"a": ("b=c",)}
-
-
-@pytest.mark.parametrize("text", ["chol", "=0", ""])
-def test_what_says_nothing_of_a_column(text):
-    with pytest.raises(ConfigError, match="expected COLUMN=VALUE, such as chol=0"):
-        declared_missing([text])
-
-
 def test_declared_gaps_are_gaps(fitted):
     rows = ward(7).drop(columns="stay").assign(dose=pd.Series([0.0] * 5 + [1.5] * 55))
     table, _ = client_from_frame(
@@ -140,6 +129,6 @@ def test_declared_gaps_are_gaps(fitted):
         task=fitted.task,
         labels=fitted.labels,
         own_labels=label_names(fitted),
-        declared=Declared(missing=declared_missing(["dose=0"])),
+        declared=Declared(missing={"dose": (0,)}),
     )
     assert table.frame["dose"].isna().sum() == 5

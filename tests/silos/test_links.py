@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from flic.data.tables import Column, Declared, SiloTable
-from flic.data.task import Classification
-from flic.silos.candidates import LinkedColumns
+from flic.data.task import Classification, Regression
 from flic.silos.encoding import encode
+from flic.silos.linked_columns import LinkedColumns, explanations
 from flic.silos.settings import FitSettings
 
 SETTINGS = FitSettings(network={"linked": {"random_features": 16}})
@@ -75,3 +75,54 @@ def test_an_unlinked_column_is_private(plain):
 def test_a_factor_of_nothing_is_refused():
     with pytest.raises(ValueError, match="expected a factor other than 0"):
         Declared.model_validate({"links": {"a": {"name": "b", "factor": 0}}})
+
+
+# ---- responses ----------------------------------------------------------------------------------
+
+
+def clinic(name, seed, rows=24):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(rows, 2)) * [8, 5] + [70, 170]
+    y = 3 * x[:, 0] - 2 * x[:, 1] + rng.normal(size=rows) * 5
+    frame = pd.DataFrame(x, columns=list(COLUMNS))
+    return SiloTable(name, tuple(Column(c, "number") for c in COLUMNS), frame, y)
+
+
+def test_responses_are_pooled_whatever_a_column_is_called():
+    tables = [clinic(name, seed) for seed, name in enumerate("abc")]
+    rows = {t.name: (np.arange(16), np.arange(16, len(t))) for t in tables}
+    found = []
+    for first in (tables[0], in_pounds(tables[0])):
+        together = encode([first, *tables[1:]], Regression(-300.0, 100.0), rows)
+        models = LinkedColumns().learn(together, SETTINGS, seed=0).models
+        found.append([models[s.name].predict(s.plain.test.x.numpy()) for s in together.silos])
+    y = np.concatenate([t.y[16:] for t in tables])
+    error = np.concatenate(found[0])[:, 0] - y
+    assert (error**2).mean() < 0.2 * y.var()
+    for own, other in zip(*found, strict=True):
+        np.testing.assert_allclose(own, other, atol=0.5)
+
+
+# ---- what is told --------------------------------------------------------------------------------
+
+
+def told(tables):
+    together = encoded(tables)
+    learned = LinkedColumns().learn(together, SETTINGS, seed=0)
+    return explanations(together, SETTINGS, learned)
+
+
+def test_a_column_in_another_unit_is_named(plain):
+    frame = plain[1].frame.assign(weight=plain[1].frame["weight"] / 0.4536)
+    found = told([plain[0], replace(plain[1], frame=frame), plain[2]])
+    unlike = [line for line in found if "unlike" in line]
+    assert len(unlike) == 1
+    assert unlike[0].startswith("client 'b': column 'weight' behaves unlike the others'")
+
+
+def test_right_links_raise_no_alarm_and_experts_are_told():
+    for seed in range(10):
+        found = told([ward(name, 10 * seed + i) for i, name in enumerate("abc")])
+        assert not [line for line in found if "unlike" in line]
+        assert [line.split(":")[0] for line in found] == ["client 'a'", "client 'b'", "client 'c'"]
+        assert all("linked " in line and "weight " in line and "mix " in line for line in found)

@@ -40,13 +40,14 @@ def test_a_saved_model_predicts_the_same_to_the_bit(benches, task, name):
     bench = benches[task]
     rows = {t.name: (np.arange(40), np.arange(40, 60)) for t in bench.federation.tables}
     encoded = bench.encode(rows)
-    learned = bench.learn(bench.candidates(encoded)[name], encoded, seed=0)
+    learned = bench.learn(CANDIDATES[name], encoded, seed=0)
     served = ["east", "twin"] if name == "same-space" else [s.name for s in encoded.silos]
     assert [*learned.models] == served
     for silo in encoded.silos:
         if silo.name not in served:
             continue
-        model, x = learned.models[silo.name], silo.data.test.x.numpy()
+        model = learned.models[silo.name]
+        x = (silo.plain if model.plain else silo.data).test.x.numpy()
         saved = model.save()
         again = KINDS[saved.kind].load(saved, encoded.task)
         predicted = model.predict(x)
@@ -110,9 +111,12 @@ def test_a_network_that_does_not_fit_its_settings_is_refused(fitted):
                 KINDS["network"].load(replace(saved, tensors=tensors), fitted.task)
 
 
-@pytest.mark.parametrize("shape", [(4, 3), (4,)])
-def test_a_linear_model_of_other_outputs_is_refused(shape):
-    tensors = {"weights": torch.zeros(shape), "bias": torch.zeros(shape[-1])}
+@pytest.mark.parametrize(
+    ("weights", "bias"),
+    [((4, 3), (3,)), ((4, 3), (2,)), ((4, 2), (3,)), ((4,), (4,)), ((2,), (2,)), ((4, 2), (2, 1))],
+)
+def test_a_linear_model_of_other_outputs_is_refused(weights, bias):
+    tensors = {"weights": torch.zeros(weights), "bias": torch.zeros(bias)}
     with pytest.raises(DamagedModel, match="a linear model has weights"):
         LinearModel.load(Saved("linear", {}, tensors), Classification(2))
 

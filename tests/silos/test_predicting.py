@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from wards import ward, wards
 
-from flic.data.tables import reading
+from flic.data.tables import delimited
 from flic.errors import DataError
 from flic.silos import predicting
 from flic.silos.predicting import evaluate_file, predict_file
@@ -127,7 +127,7 @@ def test_a_file_that_breaks_off_leaves_the_old_predictions(fitted, tmp_path, mon
 def test_many_rows_stream_in_bounded_memory(fitted, tmp_path, monkeypatch, said):
     """200,000 rows take hardly more memory than a tenth of them, and less than their file."""
     monkeypatch.setattr(predicting, "CHUNK_ROWS", 4_000)
-    monkeypatch.setattr(reading, "_BLOCK_BYTES", 2**15)  # some are read ahead
+    monkeypatch.setattr(delimited, "_BLOCK_BYTES", 2**15)  # some are read ahead
     client = fitted.client("north")
     few = rows_of("north", rows=2_000)[["age", "dose"]].assign(padding="." * 40)
     header, _, body = few.to_csv(index=False).partition("\n")
@@ -171,7 +171,7 @@ def test_metrics_of_responses(fitted_stays, tmp_path, said):
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (lambda r: r.assign(ill=None), "no row has a label in column 'ill'"),
+        (lambda r: r.assign(ill=None), "no row of client 'north' has a label in column 'ill'"),
         (lambda r: r.drop(columns="ill"), "has no label column 'ill'"),
         (lambda r: r.assign(ill=7), "has the undeclared values '7'; expected '0', '1'"),
         (lambda r: r.iloc[:0], "no row"),

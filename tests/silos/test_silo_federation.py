@@ -112,7 +112,9 @@ def test_the_story_of_a_fit(fitted, fitted_stays, tmp_path, task):
     assert {*story.candidates} == {*own.verdict.candidates}
     assert [client.client for client in story.traffic] == [*own.clients]
     sent = {tensor.name for client in story.traffic for tensor in client.tensors}
-    assert sent == {*own.shared}
+    assert sent >= {f"flic: {name}" for name in own.shared}
+    kept = {client.candidate for client in own.clients.values()}
+    assert {name.partition(": ")[0] for name in sent} <= {*kept, "flic", "linked"}
     assert story.latent is not None
     assert {point.client for point in story.latent.points} == {*own.clients}
     if task == "classes":

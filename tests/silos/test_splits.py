@@ -1,5 +1,7 @@
 """Which rows are held out: each once, in its class's share, by seed and name alone."""
 
+from fractions import Fraction
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from flic.data.tables import Column, SiloTable
 from flic.errors import ConfigError
 from flic.silos.settings import FitSettings
-from flic.silos.splits import cross_validation, folds, outer_splits, scheme
+from flic.silos.splits import cross_validation, folds, held_out, outer_splits, scheme
 
 
 def table(y, name="a"):
@@ -88,6 +90,44 @@ def test_small_silos_are_cross_validated(rows, asked, expected, splits):
     assert len(found) == splits
     shares = [len(test) / len(t) for r in found for t in tables for test in [r[t.name][1]]]
     assert np.allclose(shares, 0.25, atol=0.01)
+
+
+@pytest.mark.parametrize("y", [CLASSES, RESPONSES], ids=["classes", "responses"])
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.3, 1 / 3, 0.37, 0.4, 0.45, 0.5])
+def test_splits_hold_out_the_share_that_is_asked_for(y, share):
+    settings = FitSettings(scheme="splits", test_share=share, repeats=4)
+    drawn = outer_splits([table(y)], settings)
+    for rows in drawn:
+        train, test = rows["a"]
+        assert sorted([*train, *test]) == list(range(len(y)))
+        assert abs(len(test) - share * len(y)) < 1
+        for c in range(3) if y is CLASSES else ():
+            assert abs((y[test] == c).sum() - share * (y == c).sum()) < 1
+    assert len({tuple(rows["a"][1]) for rows in drawn}) == 4
+
+
+@pytest.mark.parametrize("y", [CLASSES, RESPONSES], ids=["classes", "responses"])
+@pytest.mark.parametrize("count", [2, 3, 4, 10])
+def test_one_in_so_many_is_the_first_fold(y, count):
+    held = held_out(y, Fraction(1, count), seed=3, path=("a",))
+    assert held.tolist() == (folds(y, count, seed=3, path=("a",)) == 0).tolist()
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.3, 3), (0.4, 2), (0.25, 4), (0.15, 7)])
+def test_cross_validation_takes_the_nearest_number_of_folds(share, count):
+    settings = FitSettings(scheme="cross-validation", test_share=share, repeats=2)
+    assert len(outer_splits([table(CLASSES)], settings)) == 2 * count
+
+
+def test_the_smallest_share_of_a_split_is_a_row():
+    for repeat in range(20):
+        settings = FitSettings(scheme="splits", test_share=0.3, folds=2, seed=repeat)
+        assert all(len(rows["a"][1]) for rows in outer_splits([table([0, 1, 0, 1])], settings))
+    three = table([0, 1, 1])
+    with pytest.raises(ConfigError, match=r"no row of client 'a' with its 3; expected 0.3334 at"):
+        outer_splits([three], FitSettings(scheme="splits", test_share=0.33, folds=2))
+    with pytest.raises(ConfigError, match="folds is 2, and client 'a' has 1 training rows"):
+        outer_splits([three], FitSettings(scheme="splits", test_share=0.3334, folds=2))
 
 
 @pytest.mark.parametrize(

@@ -56,10 +56,25 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
 )
 @pytest.mark.parametrize("kept", ["flic", "lda"])
 def test_words_and_sentences(gain, word, said, kept):
-    text = sentence("a", gain, Choice(kept, None, 0, 0), "accuracy")
+    text = sentence("a", gain, Choice(kept, None, 0, 0), "accuracy", served=True)
     assert gain.word == word
     assert text.startswith(said)
-    assert ("stay alone" in text) == (word == "harms" or (kept == "lda" and word != "helps"))
+    assert ("stay alone" in text) == (kept == "lda" and word != "helps")
+    against = (word == "helps" and kept == "lda") or (word == "harms" and kept == "flic")
+    assert ("yet all rows together chose" in text) == against
+
+
+def test_what_cannot_be_compared_is_said():
+    choice = Choice("lda", None, 0, 0)
+    alone = sentence("a", Difference(0.0, 0.0, 0.0), choice, "accuracy", served=False)
+    assert alone == "Nothing that is shared can serve a; stay alone."
+    unknown = difference(np.array([np.nan, np.nan]), 0.25)
+    text = sentence("a", unknown, choice, "auroc", served=True)
+    assert text == "Not known for a: auroc is not defined on its held-out rows; stay alone."
+
+
+def test_no_share_differs_by_more_than_all():
+    assert Difference(0.1, -3.3, 3.5).within(1.0) == Difference(0.1, -1.0, 1.0)
 
 
 def test_a_reason_names_both_and_the_say():

@@ -65,10 +65,10 @@ def fitted_wards(task="classification") -> FittedFederation:
 def _keeping(kept, fitted, bench):
     everything = {t.name: (np.arange(len(t)), np.arange(0)) for t in bench.federation.tables}
     encoded = bench.encode(everything)
-    able, clients = bench.candidates(encoded), {}
+    clients = {}
     for table, silo in zip(bench.federation.tables, encoded.silos, strict=True):
         name = kept[table.name]
-        model = bench.learn(able[name], encoded, seed=0).models[table.name]
+        model = bench.learn(bench.offered[name], encoded, seed=0).models[table.name]
         own = (name, fitted.temperatures.get(name), model)
         clients[table.name] = FittedClient.of(table, silo.encoder, own, fitted.task, fitted.labels)
     return replace(fitted, clients=clients)

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from flic.data.tables import Column, Declared, conform, find_columns
+from flic.data.tables.columns import BadValues, Oddities, about_bad
 from flic.errors import DataError
 
 N = 60
@@ -92,8 +93,8 @@ def test_every_kind_has_its_form():
         }
     )
     columns = [Column(name, name) for name in raw.columns]
-    frame, notes = conform(raw, columns, Declared(missing={"number": (0,)}), "a")
-    assert notes == []
+    frame, odd = conform(raw, columns, Declared(missing={"number": (0,)}))
+    assert odd == Oddities((), {})
     expected = {"number": "float64", "boolean": "float64", "category": "object", "text": "object"}
     assert frame.dtypes.astype(str).to_dict() == expected | {"date": "datetime64[ns]"}
     assert frame["number"].isna().tolist() == [False, True, True]
@@ -109,7 +110,7 @@ def test_every_kind_has_its_form():
 
 @pytest.mark.parametrize("values", [[1, 2], [1.0, 2.0], ["1", "2"], ["1.0", "2.00"]])
 def test_levels_are_the_same_from_any_source(values):
-    frame, _ = conform(pd.DataFrame({"x": values}), [Column("x", "category")], Declared(), "a")
+    frame, _ = conform(pd.DataFrame({"x": values}), [Column("x", "category")], Declared())
     assert frame["x"].tolist() == ["1", "2"]
 
 
@@ -118,28 +119,30 @@ def test_later_rows_that_differ_are_handled_and_said():
         {"new": [1, 2, 3], "age": ["41", "old", "no"], "nr": [1, 2, 3]}, index=[5, 3, 4]
     )
     columns = [Column("age", "number"), Column("stay", "date"), Column("drug", "category")]
-    frame, notes = conform(raw, columns, Declared(ids=("nr",)), "Client 'a'")
+    frame, odd = conform(raw, columns, Declared(ids=("nr",)))
     assert list(frame.columns) == ["age", "stay", "drug"]
     assert frame["age"].tolist()[0] == 41.0
     assert frame[["stay", "drug"]].isna().all(axis=None)
     assert frame["stay"].dtype == "datetime64[ns]"
-    assert notes == [
-        "Client 'a': has no column 'stay', 'drug'; all their values count as missing.",
-        "Client 'a': has the further columns 'new', which are not used.",
-        "Client 'a': 2 values of column 'age' are no number, the first 'old' in row 2; they count "
-        "as missing.",
-    ]
+    assert odd.names == (
+        "has no column 'stay', 'drug'; all their values count as missing.",
+        "has the further columns 'new', which are not used.",
+    )
+    assert {name: about_bad(name, bad) for name, bad in odd.bad.items()} == {
+        "age": "2 values of column 'age' are no number, the first 'old' in row 2; they count as "
+        "missing."
+    }
 
 
 def test_a_date_reads_the_same_alone_as_among_others():
     columns = [Column("x", "date")]
-    many, _ = conform(pd.DataFrame({"x": ["31/01/2024", "02/01/2024"]}), columns, Declared(), "a")
-    alone, _ = conform(pd.DataFrame({"x": ["02/01/2024"]}), columns, Declared(), "a")
+    many, _ = conform(pd.DataFrame({"x": ["31/01/2024", "02/01/2024"]}), columns, Declared())
+    alone, _ = conform(pd.DataFrame({"x": ["02/01/2024"]}), columns, Declared())
     assert many["x"][1] == alone["x"][0] == pd.Timestamp("2024-01-02")
 
 
 def test_no_rows_are_no_problem():
-    frame, _ = conform(pd.DataFrame({"x": []}), [Column("x", "number")], Declared(), "a")
+    frame, _ = conform(pd.DataFrame({"x": []}), [Column("x", "number")], Declared())
     assert frame["x"].dtype == "float64"
     assert len(frame) == 0
 
@@ -149,12 +152,27 @@ def test_numbers_read_the_same_at_once_and_one_by_one(dtype):
     odd = ["1", " 2.5 ", "1e400", "inf", "nan", "1_000", "0x10", "-9", "٣", "", "-", "007", "+.5"]
     raw = pd.DataFrame({"x": pd.Series(odd, dtype=dtype)})
     declared = Declared(missing={"x": (-9,)}, missing_markers=("", "-", "nan"))
-    frame, notes = conform(raw, [Column("x", "number")], declared, "a")
+    frame, odd = conform(raw, [Column("x", "number")], declared)
     known = frame["x"].dropna()
     assert known.to_dict() == {0: 1.0, 1: 2.5, 11: 7.0, 12: 0.5}
-    assert "5 values of column 'x' are no number, the first '1e400' in row 3" in notes[0]
+    assert odd.bad == {"x": BadValues("number", 5, 3, "1e400")}
 
 
 def test_true_is_no_number():
-    _, notes = conform(pd.DataFrame({"x": [True, False]}), [Column("x", "number")], Declared(), "a")
-    assert "2 values of column 'x' are no number" in notes[0]
+    _, odd = conform(pd.DataFrame({"x": [True, False]}), [Column("x", "number")], Declared())
+    assert odd.bad["x"].count == 2
+
+
+@pytest.mark.parametrize("text", ["1e200", "-3e39", "9" * 40])
+def test_numbers_whose_squares_overflow_are_none(text):
+    _, odd = conform(pd.DataFrame({"x": ["1", text]}), [Column("x", "number")], Declared())
+    assert odd.bad["x"].first == text
+
+
+@pytest.mark.parametrize("text", ["9999-12-31", "0001-01-01"])
+def test_dates_beyond_the_calendar_are_none(text):
+    frame, odd = conform(
+        pd.DataFrame({"x": ["2024-01-31", text]}), [Column("x", "date")], Declared()
+    )
+    assert odd.bad["x"] == BadValues("date", 1, 2, text)
+    assert frame["x"].isna().tolist() == [False, True]

@@ -116,7 +116,8 @@ def test_many_levels_are_read_as_text(levels):
     encoder, _ = single("category", [f"level {i:03}" for i in range(levels)] * 2)
     assert ("x = level 000" in encoder.features) == (levels == FEW_LEVELS)
     assert ("x direction 1 of north" in encoder.features) == (levels > FEW_LEVELS)
-    assert encoder.unseen(rows(["else"])) == ({"x": ["else"]} if levels == FEW_LEVELS else {})
+    assert encoder.unseen(rows(["else", "level 000"])) == {"x": ["else"]}
+    assert encoder.read_by_letters == ({"x"} if levels > FEW_LEVELS else set())
 
 
 def test_dates_become_days_and_points_on_circles():

@@ -189,3 +189,14 @@ def test_polars_frames_are_taken(tmp_path):
         as_pandas({})
     with pytest.raises(DataError, match="more than one column of the name 'a'"):
         as_pandas(pd.DataFrame([[1, 2]], columns=["a", "a"]))
+
+
+def test_empty_lines_before_the_heading_are_skipped(tmp_path):
+    (tmp_path / "a.csv").write_text("\n \nage,ill\n1,0\n2,1\n")
+    frame = read_table(tmp_path / "a.csv")
+    assert frame.to_dict("list") == {"age": ["1", "2"], "ill": ["0", "1"]}
+
+
+def test_a_very_long_cell_is_read(tmp_path):
+    (tmp_path / "a.csv").write_text("note,ill\n" + "x" * 200_000 + ",0\nb,1\n")
+    assert len(read_table(tmp_path / "a.csv")["note"][0]) == 200_000

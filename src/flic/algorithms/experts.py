@@ -1,194 +1,129 @@
 """The experts of linked features: what one client makes of others' sums beside its own rows.
 
-Three discriminants (`alignment/pooled.py`): of the client's own rows alone, of its features with
-the linked ones pooled, and of random features of the linked ones. Each is linear in its features,
-so that a client's model is a handful of tensors.
+Three discriminants (`alignment/pooled.py`), or ridge regressions: of the client's own rows alone,
+of its features with the linked ones pooled, and of random features of the linked ones. Each is
+linear in its features, so that a client's model is a handful of tensors.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property
-from itertools import product
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from flic.algorithms.settings import LinkedConfig
-from flic.alignment.pooled import Base, Moments, Own, Shrinkage, discriminants
+from flic.algorithms.bases import Others, Side, others_at
+from flic.algorithms.pooling import Agreed, Pool, Sent, apply_map, class_of
+from flic.algorithms.questions import (
+    EXPERTS,
+    WEIGHTS,
+    Classes,
+    Expert,
+    Responses,
+    question_of,
+)
+from flic.alignment.moments import Moments
+from flic.alignment.pooled import Base, Own, Shrinkage, discriminants, regressions
+from flic.alignment.unlike import (
+    FAR,
+    KINDS,
+    Marginals,
+    deviations,
+    shares_beyond,
+    usual_deviations,
+)
 from flic.data.client_data import ClientData
-from flic.data.schema import FeatureSchema
 from flic.seeding import generator
 from flic.shapes import Named
 
-EVER = float("inf")
-OWN = [Shrinkage(0.0, 0.0, g) for g in (0.05, 0.1, 0.3, 0.5, 0.7, 0.9)]
-_POOLED = list(product((2.0, 8.0, 32.0, EVER), (30.0, EVER), (0.05, 0.2, 0.5, 0.8)))
-LINKED = [(private, Shrinkage(*s)) for private in (False, True) for s in _POOLED]
-MAPPED = [Shrinkage(*s) for s in _POOLED]
-TEMPERATURES = [2.0**e for e in range(-5, 2)]
-WEIGHTS = [
-    (a / 4, b / 4, (4 - a - b) / 4) for a in range(5) for b in range(5 - a)
-]  # of own, linked, mapped
-
-PARTS = ("count", "total", "scatter", "dof")
-_CLIP = 5.0
-
-
-@dataclass(frozen=True)
-class Agreed:
-    """What all clients agree on beforehand."""
-
-    settings: LinkedConfig
-    spaces: Mapping[str, FeatureSchema]
-    num_classes: int
-    seed: int
-
-    @cached_property
-    def random_maps(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """Directions of each feature, seeded by its key, and offsets, of each space."""
-        width, found = self.settings.random_features, {}
-        for space, schema in self.spaces.items():
-            directions = [
-                torch.randn(width, generator=generator(0, "linked", space, name)) * schema.dim**-0.5
-                for name in schema.features
-            ]
-            rng = generator(0, "linked", space)
-            offsets = 2 * torch.rand(width, generator=rng).double() - 1
-            found[space] = (torch.stack(directions).double(), offsets)
-        return found
-
-
-class View:
-    """One client's features among those of its space."""
-
-    def __init__(self, agreed: Agreed, client: ClientData) -> None:
-        union = agreed.spaces[client.schema.space]
-        place = {name: i for i, name in enumerate(union.features)}
-        self.places = torch.tensor([place[name] for name in client.schema.features])
-        self.width = union.dim
-        self.num_classes = agreed.num_classes
-        self.client = client
-
-    def moments(self, rows: Tensor) -> Moments:
-        """Sums of the client's own rows."""
-        train = self.client.train
-        return Moments.of(
-            train.x[rows],
-            train.y[rows],
-            num_classes=self.num_classes,
-            places=self.places,
-            width=self.width,
-        )
-
-
-@dataclass(frozen=True)
-class _Expert:
-    """Rows in the features of one expert, and what others sent about these."""
-
-    rows: Tensor
-    others: Moments
-    base: Base
-
-    def score(
-        self, held: Tensor, slot: Tensor, train: Tensor, rows: Tensor, s: Sequence[Shrinkage]
-    ) -> list[Tensor]:
-        """Scores of rows, learnt from the client's `train` rows and the others."""
-        own = Own.of(self.rows[train], slot[train], len(held))
-        return discriminants(own, self.base, self.others, held, rows, s)
+Folds = Sequence[tuple[Tensor, Tensor]]
+"""Training and held-out rows."""
 
 
 class Known:
     """What one client knows after the server has answered: others' sums beside its own rows."""
 
-    def __init__(self, agreed: Agreed, shared: Named, client: ClientData) -> None:
+    def __init__(
+        self, agreed: Agreed, shared: Named, client: ClientData, sent: Sent | None = None
+    ) -> None:
         self.agreed, self.shared, self.client = agreed, shared, client
-        self.view = View(agreed, client)
+        self.question = question_of(agreed.task)
+        self.pool = Pool(agreed, shared, client, sent)
         self.held = torch.tensor(client.classes)
-        self.slot = torch.searchsorted(self.held, client.train.y)
-        self._mine = self.view.moments(enough(agreed, client))
-        everyone = self._shared("linear")
-        places = self.view.places
-        self._shift, self._scale = everyone.mean[places], everyone.deviation[places]
-        others = (everyone - self._mine).at(places)
-        self._others = others.scaled(self._shift, self._scale)
-        self.is_linked = others.count.sum(0) > 0
-        self.has_links = bool(self.is_linked.any())
-
-    def _shared(self, kind: str) -> Moments:
-        prefix = f"moments.{self.client.schema.space}.{kind}."
-        return Moments(*(self.shared[prefix + part] for part in PARTS))
-
-    def scaled(self, x: Tensor) -> Tensor:
-        """Rows in the units that the whole space uses."""
-        return (x.double() - self._shift) / self._scale
-
-    def mapped(self, x: Tensor) -> Tensor:
-        """Rows under the random-feature map of their linked features."""
-        directions, offsets = self.agreed.random_maps[self.client.schema.space]
-        z = self.scaled(x)[:, self.is_linked].clamp(-_CLIP, _CLIP)
-        spread = (self.view.width / max(1, z.shape[1])) ** 0.5
-        return 2 * (spread * z @ directions[self.view.places[self.is_linked]] + offsets).relu()
-
-    def mapped_moments(self, rows: Tensor) -> Moments:
-        """Sums of the client's own rows under the random-feature map."""
-        train, width = self.client.train, self.agreed.settings.random_features
-        return Moments.of(
-            self.mapped(train.x[rows]),
-            train.y[rows],
-            num_classes=self.view.num_classes,
-            places=torch.arange(width),
-            width=width,
-        )
+        self.slot = torch.searchsorted(self.held, class_of(agreed, client.train))
 
     # ---- experts -------------------------------------------------------------------------
 
     @cached_property
-    def _joint(self) -> _Expert:
-        """All of the client's features; others know nothing of the private ones."""
-        covariance = self._others.covariance.clone()
-        private = ~self.is_linked
-        covariance[private, private] = 1.0  # they are scaled by their own deviation
-        return _Expert(self.scaled(self.client.train.x), self._others, Base.of(covariance))
+    def _linear(self) -> Side:
+        return Side.linear(self.pool)
 
     @cached_property
-    def _linked(self) -> _Expert:
-        """The linked features alone."""
-        if bool(self.is_linked.all()):
+    def _alone(self) -> Others:
+        """All of the client's columns, of which nothing that others know is used."""
+        return Others(self._linear.columns, self._nothing, Base(torch.ones(self.pool.dim).double()))
+
+    @cached_property
+    def _nothing(self) -> Moments:
+        width, num = self.pool.width, self.agreed.num_classes
+        return Moments(*(zeros(*shape) for shape in ((num, width),) * 2 + ((width, width),) * 2))
+
+    @cached_property
+    def _joint(self) -> Others:
+        """All of the client's columns; others know nothing of the private ones."""
+        return others_at(self.pool, self._linear, torch.arange(self.pool.width))
+
+    @cached_property
+    def _linked(self) -> Others:
+        """The linked columns alone."""
+        if bool(self.pool.is_linked.all()):
             return self._joint
-        rows = self._joint.rows[:, self.is_linked]
-        others = self._others.at(self.is_linked.nonzero().flatten())
-        return _Expert(rows, others, Base.of(others.covariance))
+        return others_at(self.pool, self._linear, self._linked_places)
 
     @cached_property
-    def _mapped(self) -> _Expert:
-        everyone = self._shared("mapped")
-        others = everyone - self.mapped_moments(enough(self.agreed, self.client))
-        scale = everyone.deviation
-        others = others.scaled(everyone.mean, scale)
-        rows = (self.mapped(self.client.train.x) - everyone.mean) / scale
-        return _Expert(rows, others, Base.of(others.covariance))
+    def _linked_places(self) -> Int[Tensor, " linked"]:
+        rest = torch.ones(self.agreed.responses, dtype=torch.bool)
+        return torch.cat([self.pool.is_linked, rest]).nonzero().flatten()
 
-    def _experts(self, name: str) -> list[tuple[_Expert, list[Shrinkage]]]:
+    @cached_property
+    def _mapped(self) -> Others:
+        side = Side.mapped(self.pool)
+        return others_at(self.pool, side, torch.arange(len(side.shift)))
+
+    def _grid(self, name: Expert) -> list[tuple[Others, Sequence[Shrinkage]]]:
         """The parts of an expert's grid, in order."""
-        if name == "own" or not self.has_links:
-            return [(self._joint, OWN if name == "own" else [OWN[2]] * len(_grid(name)))]
+        own, pooled = self.question.own, self.question.pooled
+        if name == "own":
+            return [(self._alone, own)]
+        if not self.pool.has_links:
+            return [(self._alone, [own[2]] * self.question.grid(name))]
         if name == "mapped":
-            return [(self._mapped, MAPPED)]
-        return [
-            (self._joint if private else self._linked, [s for p, s in LINKED if p == private])
-            for private in (False, True)
-        ]
+            return [(self._mapped, pooled)]
+        return [(self._linked, pooled), (self._joint, pooled)]
 
-    def _flat(self, name: str) -> list[tuple[_Expert, Shrinkage]]:
-        """Expert and setting at every place of a grid."""
-        return [(e, s) for e, settings in self._experts(name) for s in settings]
+    def _at(self, name: Expert, setting: int) -> tuple[Others, Shrinkage]:
+        """Columns and shrinkage at a place of a grid."""
+        return [(o, s) for o, settings in self._grid(name) for s in settings][setting]
+
+    def _scores(
+        self, others: Others, train: Tensor, rows: Tensor, settings: Sequence[Shrinkage]
+    ) -> list[Tensor]:
+        """Scores of rows of features, learnt from the client's `train` rows and the others."""
+        own = Own.of(others.columns[train], self.slot[train], len(self.held))
+        if not self.agreed.responses:
+            return discriminants(own, others.base, others.sums, self.held, rows, settings)
+        assert isinstance(others.sums, Moments)
+        return regressions(own, others.base, others.sums, rows, settings)
+
+    def _features(self, others: Others) -> Tensor:
+        return others.columns[:, : others.columns.shape[1] - self.agreed.responses]
 
     # ---- cross-validation ----------------------------------------------------------------
 
-    def folds(self) -> list[tuple[Tensor, Tensor]]:
+    @cached_property
+    def folds(self) -> Folds:
         """Training and held-out rows, class by class."""
-        y, count = self.client.train.y, self.agreed.settings.folds
+        y, count = self.slot, self.agreed.settings.folds
         rng = generator(self.agreed.seed, "linked", "folds", self.client.name)
         order = torch.randperm(len(y), generator=rng)
         order = order[y[order].argsort(stable=True)]
@@ -198,133 +133,164 @@ class Known:
             ((fold != k).nonzero().flatten(), (fold == k).nonzero().flatten()) for k in range(count)
         ]
 
-    def fold_labels(self, folds: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-        """Slots of the held-out rows, fold after fold."""
-        return torch.cat([self.slot[test] for _, test in folds])
+    @cached_property
+    def truth(self) -> Tensor:
+        """Slots, or responses in units of all, of the held-out rows, fold after fold."""
+        truth = self._linear.columns[:, -1] if self.agreed.responses else self.slot
+        return torch.cat([truth[test] for _, test in self.folds])
 
-    def fold_scores(self, name: str, folds: Sequence[tuple[Tensor, Tensor]]) -> list[Tensor]:
+    def fold_scores(self, name: Expert) -> Float[Tensor, "settings rows held"]:
         """Scores of held-out rows under every setting of an expert's grid."""
-        found: list[list[Tensor]] = [[] for _ in _grid(name)]
-        for train, test in folds:
-            place = 0
-            for expert, settings in self._experts(name):
-                scores = expert.score(self.held, self.slot, train, expert.rows[test], settings)
-                for own in scores:
-                    found[place].append(own)
-                    place += 1
-        return [torch.cat(parts) for parts in found]
+        found = []
+        for train, test in self.folds:
+            done: dict[int, list[Tensor]] = {}
+            for others, settings in self._grid(name):
+                if id(others) not in done:  # with no private columns, both halves are the same
+                    rows = self._features(others)[test]
+                    done[id(others)] = self._scores(others, train, rows, settings)
+            found.append(torch.stack([s for o, _ in self._grid(name) for s in done[id(o)]]))
+        return torch.cat(found, 1)
 
-    def best_fold_scores(self, name: str, folds: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-        """Log-probabilities of held-out rows, as the federation finds best for an expert."""
+    def merits(self, name: Expert) -> Float[Tensor, "settings temperatures"]:
+        """Cross-validated merit of every setting of an expert."""
+        return self.question.merit(self.question.tempered(self.fold_scores(name)), self.truth)
+
+    def best_fold_answers(self, name: Expert) -> Float[Tensor, "rows held"]:
+        """Answers to held-out rows, as the federation finds best for an expert."""
         setting, temperature = place_of(self.shared[f"scores.{name}"])
-        expert, shrinkage = self._flat(name)[setting]
+        scores = self._fold_scores_at(name, setting)
+        return self.question.answers(self.question.temperatures[temperature] * scores)
+
+    def _fold_scores_at(self, name: Expert, setting: int) -> Float[Tensor, "rows held"]:
+        others, shrinkage = self._at(name, setting)
         scores = [
-            expert.score(self.held, self.slot, train, expert.rows[test], [shrinkage])[0]
-            for train, test in folds
+            self._scores(others, train, self._features(others)[test], [shrinkage])[0]
+            for train, test in self.folds
         ]
-        return (TEMPERATURES[temperature] * torch.cat(scores)).log_softmax(1)
+        return torch.cat(scores)
+
+    def mix_merits(self) -> Float[Tensor, "settings temperatures weights"]:
+        """Cross-validated merit of every mix, with every setting of the mapped expert."""
+        parts = [self.best_fold_answers("own"), self.best_fold_answers("linked")]
+        mapped = self.question.tempered(self.fold_scores("mapped"))
+        found = [
+            self.question.merit(self.question.mixed((*parts, mapped), weights), self.truth)
+            for weights in WEIGHTS
+        ]
+        return torch.stack(found, -1)
+
+    # ---- what came of it -----------------------------------------------------------------
+
+    def best_merits(self) -> dict[str, float]:
+        """Cross-validated merit on the client's own rows of each expert and of the chosen mix."""
+        mapped, temperature, weights = place_of_mix(self.shared["scores.mix"])
+        factor = self.question.temperatures[temperature]
+        parts = [self.best_fold_answers("own"), self.best_fold_answers("linked")]
+        parts.append(self.question.answers(factor * self._fold_scores_at("mapped", mapped)))
+        parts.append(self.question.mixed(parts, WEIGHTS[weights]))
+        found = [float(self.question.merit(answers, self.truth)) for answers in parts]
+        return dict(zip((*EXPERTS, "mix"), found, strict=True))
+
+    def shares_unlike(self) -> Float[Tensor, "3 usual"]:
+        """What the federation learns the usual differences between its clients from."""
+        return shares_beyond(*self._marginals)
+
+    def unlike(self) -> list[tuple[str, str, float]]:
+        """Linked features that are unlike the others': name, kind, and how far."""
+        if not self.pool.has_links:
+            return []
+        usual = usual_deviations(self.shared["scores.unlike"])
+        found = deviations(*self._marginals, usual)
+        names = [
+            n
+            for n, own in zip(self.client.schema.features, self.pool.is_linked, strict=True)
+            if own
+        ]
+        return [
+            (names[j], KINDS[k], float(found[k, j]))
+            for k, j in (found.abs() > FAR).nonzero().tolist()
+        ]
+
+    @cached_property
+    def _marginals(self) -> tuple[Marginals, Marginals]:
+        """Of the linked features, at the client and at the others."""
+        linked = self.pool.is_linked.nonzero().flatten()
+        columns, y = self._linear.columns[:, linked], class_of(self.agreed, self.client.train)
+        own = Marginals.of(columns, y, self.agreed.num_classes)
+        squares, dof = self.pool.others_squares(linked)
+        others = self.pool.others
+        return own, Marginals(others.count[:, linked], others.total[:, linked], squares, dof)
 
     # ---- the model -----------------------------------------------------------------------
 
-    def mix(self, x: Tensor) -> Tensor:
-        """Log-probabilities of rows under the chosen mix of the chosen experts."""
-        return apply_mix(self.model(), x)
-
     def model(self) -> dict[str, Tensor]:
         """The client's model as tensors: each expert is linear in its features, and so is kept."""
-        shared = self.shared
-        mapped, rest = divmod(int(shared["scores.mix"].argmax()), len(TEMPERATURES) * len(WEIGHTS))
-        temperature, weights = divmod(rest, len(WEIGHTS))
+        mapped, temperature, weights = place_of_mix(self.shared["scores.mix"])
         tensors = {
-            "shift": self._shift,
-            "scale": self._scale,
+            "shift": self.pool.shift[: self.pool.dim],
+            "scale": self.pool.scale[: self.pool.dim],
             "weights": torch.tensor(WEIGHTS[weights], dtype=torch.float64),
         }
-        tensors |= self._linear("own", *place_of(shared["scores.own"]))
-        tensors |= self._linear("linked", *place_of(shared["scores.linked"]))
-        tensors |= self._linear("mapped", mapped, temperature)
-        return tensors | (self._map_tensors() if self.has_links else {})
+        tensors |= self._as_linear("own", *place_of(self.shared["scores.own"]))
+        tensors |= self._as_linear("linked", *place_of(self.shared["scores.linked"]))
+        tensors |= self._as_linear("mapped", mapped, temperature)
+        if self.agreed.responses:
+            tensors["response"] = torch.stack([self.pool.shift[-1], self.pool.scale[-1]])
+        return tensors | (self._map_tensors() if self.pool.has_links else {})
 
-    def _linear(self, name: str, setting: int, temperature: int) -> dict[str, Tensor]:
+    def _as_linear(self, name: Expert, setting: int, temperature: int) -> dict[str, Tensor]:
         """An expert's scores as W and b, temperature included, of all of its features."""
-        expert, shrinkage = self._flat(name)[setting]
-        p, everything = expert.rows.shape[1], torch.arange(len(self.slot))
+        others, shrinkage = self._at(name, setting)
+        p, everything = self._features(others).shape[1], torch.arange(len(self.slot))
         probes = torch.cat([zeros(1, p), torch.eye(p, dtype=torch.float64)])
-        [scores] = expert.score(self.held, self.slot, everything, probes, [shrinkage])
-        scores = TEMPERATURES[temperature] * scores
-        bias, weight = scores[0], scores[1:] - scores[0]
-        if p < len(self.is_linked) and expert is self._linked:
-            whole = zeros(len(self.is_linked), len(self.held))
-            whole[self.is_linked] = weight
+        [scores] = self._scores(others, everything, probes, [shrinkage])
+        scores = self.question.temperatures[temperature] * scores
+        bias, weight = scores[0], others.back(scores[1:] - scores[0])
+        if name == "linked" and p < self.pool.dim:
+            whole = zeros(self.pool.dim, weight.shape[1])
+            whole[self.pool.is_linked] = weight
             weight = whole
         return {f"{name}.weight": weight, f"{name}.bias": bias}
 
     def _map_tensors(self) -> dict[str, Tensor]:
-        directions, offsets = self.agreed.random_maps[self.client.schema.space]
-        own = directions[self.view.places] * self.is_linked[:, None]
-        spread = (self.view.width / max(1, int(self.is_linked.sum()))) ** 0.5
-        everyone = self._shared("mapped")
+        width = self.agreed.settings.random_features
+        (directions, offsets), (shift, scale) = self.pool.random_map, self.pool.mapped_units
         return {
-            "map.directions": spread * own,
+            "map.directions": directions,
             "map.offsets": offsets,
-            "map.mean": everyone.mean,
-            "map.scale": everyone.deviation,
+            "map.mean": shift[:width],
+            "map.scale": scale[:width],
         }
 
 
-def apply_mix(model: Named, x: Tensor) -> Tensor:
-    """Log-probabilities of rows under a client's model."""
+def apply_mix(model: Named, x: Tensor) -> Float[Tensor, "rows held"]:
+    """Log-probabilities, or responses in one column, of rows under a client's model."""
     z = (x.double() - model["shift"]) / model["scale"]
     features = {"own": z, "linked": z, "mapped": z}
     if "map.directions" in model:
-        turned = z.clamp(-_CLIP, _CLIP) @ model["map.directions"] + model["map.offsets"]
-        features["mapped"] = (2 * turned.relu() - model["map.mean"]) / model["map.scale"]
+        turned = apply_map(z, model["map.directions"], model["map.offsets"])
+        features["mapped"] = (turned - model["map.mean"]) / model["map.scale"]
+    question = Responses() if "response" in model else Classes()
     parts = [
-        (h @ model[f"{name}.weight"] + model[f"{name}.bias"]).log_softmax(1)
+        question.answers(h @ model[f"{name}.weight"] + model[f"{name}.bias"])
         for name, h in features.items()
     ]
-    return mixed(tuple(parts), tuple(model["weights"].tolist()))
+    mixed = question.mixed(parts, model["weights"].tolist())
+    if "response" not in model:
+        return mixed
+    shift, scale = model["response"]
+    return shift + scale * mixed
 
 
-def _grid(name: str) -> Sequence[object]:
-    return {"own": OWN, "linked": LINKED, "mapped": MAPPED}[name]
+def place_of(merits: Float[Tensor, "settings temperatures"]) -> tuple[int, int]:
+    """Setting and temperature with the best merit."""
+    return divmod(int(merits.argmax()), merits.shape[1])
 
 
-def enough(agreed: Agreed, client: ClientData) -> Tensor:
-    """Rows of the classes that have enough of them to be sent in a sum."""
-    least = agreed.settings.min_rows_per_class
-    classes = [c for c, count in client.class_counts.items() if count >= least]
-    return torch.isin(client.train.y, torch.tensor(classes)).nonzero().flatten()
-
-
-def tempered(scores: Float[Tensor, "settings rows held"]) -> Tensor:
-    """Log-probabilities at every temperature, [settings, temperatures, rows, held]."""
-    temperatures = torch.tensor(TEMPERATURES, dtype=torch.float64)
-    return (scores[:, None] * temperatures[:, None, None]).log_softmax(-1)
-
-
-def likelihoods(scores: Sequence[Tensor], y: Tensor) -> Tensor:
-    """Mean log-likelihood under every setting and temperature."""
-    return likelihood(tempered(torch.stack(list(scores))), y)
-
-
-def likelihood(logs: Float[Tensor, "*grid rows held"], y: Tensor) -> Float[Tensor, "*grid"]:
-    """Mean log-likelihood of the rows' own classes."""
-    of_truth = logs[..., torch.arange(len(y)), y]
-    # A single hopeless row must not outvote all others.
-    return of_truth.clamp_min(-10.0).mean(-1)
-
-
-def place_of(likelihoods: Tensor) -> tuple[int, int]:
-    """Setting and temperature with the best likelihood."""
-    return divmod(int(likelihoods.argmax()), likelihoods.shape[1])
-
-
-def mixed(parts: tuple[Tensor, ...], weights: tuple[float, ...]) -> Tensor:
-    """Log-probabilities of a mix of experts."""
-    mixed = sum(w * part for w, part in zip(weights, parts, strict=True))
-    assert isinstance(mixed, Tensor)
-    return mixed.log_softmax(-1)
+def place_of_mix(merits: Tensor) -> tuple[int, int, int]:
+    """Setting of the mapped expert, its temperature, and the weights with the best merit."""
+    setting, rest = divmod(int(merits.argmax()), merits.shape[1] * merits.shape[2])
+    return setting, *divmod(rest, merits.shape[2])
 
 
 def zeros(*shape: int) -> Tensor:

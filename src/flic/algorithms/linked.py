@@ -5,10 +5,12 @@ is pooled among its holders as sums, everything else stays private; `experts.py`
 makes of it. Uploads, each the preparation of that round number:
 
   −2  sums of the features as they are
-  −1  sums of a random-feature map of them; cross-validated likelihoods of `own` and `linked`
+  −1  sums of a random-feature map of them; cross-validated likelihoods of `own` and `linked`;
+      how many linked features differ from the others' by how much
    0  cross-validated likelihoods of the map, and of every mix of the three experts
 
-Every choice is made by the mean of the clients' likelihoods on rows that they held out.
+Every choice is made by the mean of the clients' likelihoods on rows that they held out; in a
+regression the squared error, with its sign turned, stands for the likelihood.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,24 +18,8 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from flic.algorithms.experts import (
-    EVER,
-    LINKED,
-    MAPPED,
-    OWN,
-    PARTS,
-    TEMPERATURES,
-    WEIGHTS,
-    Agreed,
-    Known,
-    View,
-    enough,
-    likelihood,
-    likelihoods,
-    mixed,
-    tempered,
-    zeros,
-)
+from flic.algorithms.experts import Known, apply_mix, place_of_mix, zeros
+from flic.algorithms.pooling import Agreed, Kind, sent_sums
 from flic.algorithms.protocol import (
     Algorithm,
     Entry,
@@ -47,26 +33,26 @@ from flic.algorithms.protocol import (
     gather_entries,
     weighted_mean,
 )
+from flic.algorithms.questions import EXPERTS, WEIGHTS, question_of
 from flic.algorithms.settings import MethodSettings
-from flic.alignment.pooled import Moments
+from flic.alignment.unlike import USUAL
 from flic.data.client_data import ClientData, Split
 from flic.data.stacked import StackedData
 from flic.embedding.network import Embedding
+from flic.shapes import Named
 
 
 class Linked(Algorithm):
     """Closed form: a client's own discriminant, a pooled one, a pooled one of random features."""
 
     name = "linked"
-    tasks = ("classification",)
     closed_form = True
 
     def __init__(
         self, settings: MethodSettings, population: Population, *, seed: int, dtype: torch.dtype
     ) -> None:
         del dtype  # sums of many rows are kept in double precision
-        outputs = population.task.num_outputs
-        self.agreed = Agreed(settings.linked, population.spaces, outputs, seed)
+        self.agreed = Agreed(settings.linked, population.shared, population.task, seed)
 
     @property
     def preparations(self) -> int:
@@ -75,28 +61,29 @@ class Linked(Algorithm):
     # ---- the server half -----------------------------------------------------------------
 
     def init_server(self) -> ServerState:
-        num, shared = self.agreed.num_classes, {}
-        for space, schema in self.agreed.spaces.items():
-            widths = {"linear": schema.dim, "mapped": self.agreed.settings.random_features}
-            for kind, p in widths.items():
-                shapes = {"count": (num, p), "total": (num, p), "scatter": (p, p), "dof": (p, p)}
-                for part, shape in shapes.items():
+        shared: dict[str, Tensor] = {}
+        kinds: tuple[Kind, ...] = ("linear", "mapped")
+        for space, features in self.agreed.shared.items():
+            for kind in kinds if features.names else ():
+                for part, shape in self.agreed.layout(space, kind).shapes.items():
                     shared[f"moments.{space}.{kind}.{part}"] = zeros(*shape)
-        temperatures = len(TEMPERATURES)
-        shared["scores.own"] = zeros(len(OWN), temperatures)
-        shared["scores.linked"] = zeros(len(LINKED), temperatures)
-        shared["scores.mix"] = zeros(len(MAPPED), temperatures, len(WEIGHTS))
+        question = question_of(self.agreed.task)
+        temperatures = len(question.temperatures)
+        shared["scores.own"] = zeros(question.grid("own"), temperatures)
+        shared["scores.linked"] = zeros(question.grid("linked"), temperatures)
+        shared["scores.mix"] = zeros(question.grid("mapped"), temperatures, len(WEIGHTS))
+        shared["scores.unlike"] = zeros(*USUAL.shape)
         return ServerState(0, shared)
 
     def aggregate(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
-        """Moments are summed over their holders, likelihoods averaged."""
+        """Moments are summed over their holders, merits averaged."""
         updates = list(updates)
         for update in updates:
             check_update(server, update)
         shared = dict(server.shared)
         for name, entries in gather_entries(updates).items():
             if name.startswith("moments."):
-                shared[name] = torch.stack([entry.value for entry in entries]).sum(0)
+                shared[name] = _sum([entry.value for entry in entries])
             else:
                 shared[name] = weighted_mean(entries)
         return ServerState(server.round, shared)
@@ -111,7 +98,7 @@ class Linked(Algorithm):
         self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
     ) -> Visit:
         del rngs
-        upload = {-2: self._sums, -1: self._mapped_sums_and_scores, 0: self._mix_scores}
+        upload = {-2: self._sums, -1: self._mapped_sums_and_merits, 0: self._mix_merits}
         updates = [
             Update(client.name, upload[server.round](server, client)) for client in data.clients
         ]
@@ -127,47 +114,62 @@ class Linked(Algorithm):
 
     def _sums(self, server: ServerState, client: ClientData) -> dict[str, Entry]:
         del server
-        sums = View(self.agreed, client).moments(enough(self.agreed, client))
-        return _entries(f"moments.{client.schema.space}.linear.", sums)
+        space = client.schema.space
+        if not {*client.schema.features} & {*self.agreed.shared[space].names}:
+            return {}
+        sent = sent_sums(self.agreed, client, self.agreed.settings.scatter)
+        return _entries(f"moments.{space}.linear.", sent)
 
-    def _mapped_sums_and_scores(self, server: ServerState, client: ClientData) -> dict[str, Entry]:
+    def _mapped_sums_and_merits(self, server: ServerState, client: ClientData) -> dict[str, Entry]:
         known = Known(self.agreed, server.shared, client)
-        entries = {}
-        if known.has_links:
-            sums = known.mapped_moments(enough(self.agreed, client))
-            entries = _entries(f"moments.{client.schema.space}.mapped.", sums)
-        folds = known.folds()
-        y = known.fold_labels(folds)
-        for name in ("own", "linked"):
-            found = likelihoods(known.fold_scores(name, folds), y)
-            entries[f"scores.{name}"] = Entry(found, 1.0)
+        entries = _entries(f"moments.{client.schema.space}.mapped.", known.pool.sent("mapped"))
+        merits = {f"scores.{name}": known.merits(name) for name in ("own", "linked")}
+        entries |= _entries("", merits)
+        if known.pool.has_links:  # counts for as many features as it speaks of
+            weight = float(known.pool.is_linked.sum())
+            entries["scores.unlike"] = Entry(known.shares_unlike(), weight)
         return entries
 
-    def _mix_scores(self, server: ServerState, client: ClientData) -> dict[str, Entry]:
+    def _mix_merits(self, server: ServerState, client: ClientData) -> dict[str, Entry]:
         known = Known(self.agreed, server.shared, client)
-        folds = known.folds()
-        y = known.fold_labels(folds)
-        own = known.best_fold_scores("own", folds)
-        linked = known.best_fold_scores("linked", folds)
-        mapped = tempered(torch.stack(known.fold_scores("mapped", folds)))
-        found = [likelihood(mixed((own, linked, mapped), weights), y) for weights in WEIGHTS]
-        return {"scores.mix": Entry(torch.stack(found, -1), 1.0)}
+        return _entries("", {"scores.mix": known.mix_merits()})
+
+    def explain(self, server: ServerState) -> list[str]:
+        shared, word = server.shared, question_of(self.agreed.task).word
+        weights = WEIGHTS[place_of_mix(shared["scores.mix"])[2]]
+        alone = WEIGHTS.index((0.0, 0.0, 1.0))
+        merits = {
+            "own": shared["scores.own"],
+            "linked": shared["scores.linked"],
+            "mapped": shared["scores.mix"][..., alone],
+            "mix": shared["scores.mix"],
+        }
+        parts = [f"{name} {w:.0%}" for name, w in zip(EXPERTS, weights, strict=True)]
+        found = [f"{name} {float(merit.max()):.3f}" for name, merit in merits.items()]
+        return [f"linked mixes {', '.join(parts)}; cross-validated {word}: {', '.join(found)}."]
 
     def predict(
         self, server: ServerState, stack: Stack, data: StackedData, splits: Sequence[Split]
     ) -> list[Tensor]:
         del stack
         pairs = zip(data.clients, splits, strict=True)
-        return [self._scores(server, client, split) for client, split in pairs]
+        return [self._answers(server, client, split) for client, split in pairs]
 
-    def _scores(self, server: ServerState, client: ClientData, split: Split) -> Tensor:
-        scores = torch.full((len(split), self.agreed.num_classes), -EVER)
+    def _answers(self, server: ServerState, client: ClientData, split: Split) -> Tensor:
+        answers = torch.full((len(split), self.agreed.task.num_outputs), -torch.inf)
         if len(split):
             known = Known(self.agreed, server.shared, client)
-            scores[:, known.held] = known.mix(split.x).float()
-        return scores
+            answers[:, known.held] = apply_mix(known.model(), split.x).float()
+        return answers
 
 
-def _entries(prefix: str, moments: Moments) -> dict[str, Entry]:
-    parts = zip(PARTS, moments.parts, strict=True)
-    return {prefix + name: Entry(value, 1.0) for name, value in parts}
+def _entries(prefix: str, tensors: Named) -> dict[str, Entry]:
+    return {prefix + name: Entry(value, 1.0) for name, value in tensors.items()}
+
+
+def _sum(values: Sequence[Tensor]) -> Tensor:
+    """Sum in the order given, one at a time: many clients' sums need the memory of two."""
+    total = values[0].clone()
+    for value in values[1:]:
+        total += value
+    return total

@@ -7,7 +7,7 @@ nothing else. Everything private has a leading client axis; a real silo is a sta
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flic.data.client_data import ClientData, Split
-from flic.data.schema import FeatureSchema, union
+from flic.data.schema import FeatureSchema, SharedFeatures, union
 from flic.data.stacked import StackedData
 from flic.data.task import Task, TaskName
 from flic.descent import Losses
@@ -80,6 +80,9 @@ class Population:
     max_features: int
     total_rows: int
     spaces: Mapping[str, FeatureSchema]  # of each space, all features anyone has
+    shared: Mapping[str, SharedFeatures] = field(  # of each space
+        default_factory=dict[str, SharedFeatures]
+    )
 
     @classmethod
     def of(cls, clients: Sequence[ClientData], task: Task) -> "Population":
@@ -93,6 +96,7 @@ class Population:
             max_features=max(client.schema.dim for client in clients),
             total_rows=sum(len(client.train) for client in clients),
             spaces={space: union(schemas) for space, schemas in members.items()},
+            shared={space: SharedFeatures.of(schemas) for space, schemas in members.items()},
         )
 
 
@@ -179,6 +183,11 @@ class Algorithm(ABC):
     @abstractmethod
     def aggregate(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
         """Server state after a round."""
+
+    def explain(self, server: ServerState) -> Sequence[str]:
+        """What came of it that a person may want to know, as sentences."""
+        del server
+        return ()
 
     @abstractmethod
     def predict(

@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from flic.alignment.anchors import AnchorConfig
+from flic.alignment.moments import Scatter
 from flic.data.batches import Duration
 from flic.descent import OptimiserConfig
 from flic.embedding.build import EmbeddingConfig
@@ -120,6 +121,7 @@ class LinkedConfig(Section):
     random_features: int = Field(default=512, ge=1)  # of the map beside the features themselves
     folds: int = Field(default=3, ge=2)  # of each client's own cross-validation
     min_rows_per_class: int = Field(default=1, ge=1)  # a class with fewer rows is in no sum
+    scatter: Scatter = "full"  # what clients send of it
 
 
 class MethodSettings(Section):

@@ -5,7 +5,7 @@ references N(v_c, I), and a row belongs to the nearest one. Nothing is trained; 
 A client pools what others sent with its own rows, by as much as its own rows leave open.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,98 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-
-@dataclass(frozen=True)
-class Moments:
-    """Sums over labelled rows in the features of a space; zero for features that rows lack."""
-
-    count: Float[Tensor, "classes p"]  # rows of a class that have the feature
-    total: Float[Tensor, "classes p"]  # Σ h
-    scatter: Float[Tensor, "p p"]  # Σ (h − h̄_c)(h − h̄_c)ᵀ, around the client's own means
-    dof: Float[Tensor, "p p"]  # rows less classes behind each entry
-
-    @classmethod
-    def of(
-        cls,
-        h: Float[Tensor, "rows own"],
-        y: Int[Tensor, " rows"],
-        *,
-        num_classes: int,
-        places: Int[Tensor, " own"],
-        width: int,
-    ) -> "Moments":
-        """Sums of one client's rows, whose features have the given places among `width`."""
-        h = h.double()
-        counts = torch.bincount(y, minlength=num_classes).double()
-        total = torch.zeros(num_classes, h.shape[1], dtype=torch.float64).index_add_(0, y, h)
-        residuals = h - (total / counts.clamp_min(1)[:, None])[y]
-        dof = max(0.0, float(len(h) - (counts > 0).sum()))
-        own = torch.ones(len(places), len(places), dtype=torch.float64)
-        return cls(
-            _spread_rows(counts[:, None].expand(-1, len(places)), places, width),
-            _spread_rows(total, places, width),
-            _spread_pairs(residuals.mT @ residuals, places, width),
-            _spread_pairs(dof * own, places, width),
-        )
-
-    def __add__(self, other: "Moments") -> "Moments":
-        return Moments(*(a + b for a, b in zip(self.parts, other.parts, strict=True)))
-
-    def __sub__(self, other: "Moments") -> "Moments":
-        return Moments(*(a - b for a, b in zip(self.parts, other.parts, strict=True)))
-
-    @property
-    def parts(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """All sums."""
-        return self.count, self.total, self.scatter, self.dof
-
-    def at(self, places: Int[Tensor, " own"]) -> "Moments":
-        """The sums of some features."""
-        return Moments(
-            self.count[:, places],
-            self.total[:, places],
-            self.scatter[places][:, places],
-            self.dof[places][:, places],
-        )
-
-    def scaled(self, shift: Float[Tensor, " p"], scale: Float[Tensor, " p"]) -> "Moments":
-        """Sums of (h − shift) / scale."""
-        total = (self.total - self.count * shift) / scale
-        return Moments(self.count, total, self.scatter / scale[:, None] / scale, self.dof)
-
-    @property
-    def mean(self) -> Float[Tensor, " p"]:
-        """Mean of each feature over all rows that have it."""
-        return self.total.sum(0) / self.count.sum(0).clamp_min(1)
-
-    @property
-    def deviation(self) -> Float[Tensor, " p"]:
-        """Deviation of each feature within classes; 1 where it has none."""
-        variance = self.scatter.diagonal() / self.dof.diagonal().clamp_min(1)
-        deviation = variance.clamp_min(0).sqrt()
-        # A feature that hardly varies must not be blown up: its scale is a twentieth of the usual.
-        typical = deviation[deviation > 0].median() if bool((deviation > 0).any()) else 1.0
-        floored = deviation.clamp_min(0.05 * float(typical))
-        return torch.where(floored > 0, floored, torch.ones_like(floored))
-
-    @cached_property
-    def covariance(self) -> Float[Tensor, "p p"]:
-        """Pooled covariance within classes; 0 where no one has both features.
-
-        Entries rest on different clients, so it need not be positive semi-definite.
-        """
-        found = self.scatter / self.dof.clamp_min(1)
-        return torch.where(self.dof > 0, found, torch.zeros_like(found))
-
-
-def _spread_rows(values: Tensor, places: Tensor, width: int) -> Tensor:
-    return torch.zeros(len(values), width, dtype=torch.float64).index_copy_(1, places, values)
-
-
-def _spread_pairs(values: Tensor, places: Tensor, width: int) -> Tensor:
-    spread = torch.zeros(width, width, dtype=torch.float64)
-    spread[places[:, None], places] = values
-    return spread
+from flic.alignment.moments import CHUNK_ROWS, Moments, Totals
 
 
 @dataclass(frozen=True)
@@ -118,16 +27,34 @@ class Shrinkage:
 
 @dataclass(frozen=True)
 class Base:
-    """The others' covariance in its eigenbasis, negative eigenvalues cut off."""
+    """The others' covariance B = V diag(variances) Vᵀ − LᵀL, V orthogonal."""
 
-    basis: Float[Tensor, "p p"]  # columns
     variances: Float[Tensor, " p"]
+    basis: Float[Tensor, "p p"] | None = None  # V; None: the features themselves
+    less: Float[Tensor, "some p"] | None = None  # L V, a client's own rows where V is everyone's
 
     @classmethod
     def of(cls, covariance: Float[Tensor, "p p"]) -> "Base":
-        """Eigenbasis of a pooled covariance."""
+        """A pooled covariance in its eigenbasis, negative eigenvalues cut off."""
+        variances = covariance.diagonal()
+        if bool((covariance == torch.diag(variances)).all()):
+            return cls(variances.clamp_min(0))
         variances, basis = torch.linalg.eigh(covariance)
-        return cls(basis, variances.clamp_min(0))
+        return cls(variances.clamp_min(0), basis)
+
+    def turned(self, rows: Float[Tensor, "rows p"]) -> Float[Tensor, "rows p"]:
+        """Rows in the basis."""
+        return rows if self.basis is None else rows @ self.basis
+
+    def back(self, row: Float[Tensor, " p"]) -> Float[Tensor, " p"]:
+        """A row out of the basis."""
+        return row if self.basis is None else self.basis @ row
+
+    @cached_property
+    def trace(self) -> float:
+        """Sum of all variances."""
+        less = 0.0 if self.less is None else float(self.less.square().sum())
+        return max(0.0, float(self.variances.sum()) - less)
 
 
 @dataclass(frozen=True)
@@ -136,7 +63,7 @@ class Own:
 
     means: Float[Tensor, "held p"]
     counts: Float[Tensor, " held"]
-    residuals: Float[Tensor, "rows p"]
+    factor: Float[Tensor, "some p"]  # F with FᵀF the scatter: residuals, or p rows that do as well
     dof: float
 
     @classmethod
@@ -145,10 +72,11 @@ class Own:
         counts = torch.bincount(slot, minlength=num_held).double()
         total = torch.zeros(num_held, h.shape[1], dtype=torch.float64).index_add_(0, slot, h)
         means = total / counts.clamp_min(1)[:, None]
-        return cls(means, counts, h - means[slot], max(0.0, float(len(h) - (counts > 0).sum())))
+        dof = max(0.0, float(len(h) - (counts > 0).sum()))
+        return cls(means, counts, scatter_rows(h, means, slot), dof)
 
     def pooled_means(
-        self, others: Moments, held: Int[Tensor, " held"], weight: float
+        self, others: Totals, held: Int[Tensor, " held"], weight: float
     ) -> Float[Tensor, "held p"]:
         """m_c: own and others' means of each class, feature by feature over its holders."""
         count, total = others.count[held], others.total[held]
@@ -160,7 +88,7 @@ class Own:
 def discriminants(
     own: Own,
     base: Base,
-    others: Moments,
+    others: Totals,
     held: Int[Tensor, " held"],
     rows: Float[Tensor, "rows p"],
     settings: Sequence[Shrinkage],
@@ -171,40 +99,102 @@ def discriminants(
     shrunk to the identity. In B's eigenbasis Ŝ is a sum of few rows, so A⁻¹ costs little.
     """
     prior = ((own.counts + 1) / (own.counts.sum() + len(own.counts))).log()
-    inside = own.residuals @ base.basis, rows @ base.basis
-    means = {t: own.pooled_means(others, held, t) for t in {s.mean_weight for s in settings}}
-    turned = {t: m @ base.basis for t, m in means.items()}
-    found = []
+    factor, rows = base.turned(own.factor), base.turned(rows)
+    means = {
+        t: base.turned(own.pooled_means(others, held, t))
+        for t in dict.fromkeys(s.mean_weight for s in settings)
+    }
+    found: dict[Shrinkage, Tensor] = {}
+    for alike in _by_matrix(settings):
+        turned = torch.cat([means[s.mean_weight] for s in alike])
+        solved = _solve(own.dof, factor, base, alike[0], turned)  # A⁻¹ m_c, a row each
+        scores = rows @ solved.mT - (turned * solved).sum(1) / 2
+        parts = scores.split(len(own.counts), dim=1)
+        found |= {s: part + prior for s, part in zip(alike, parts, strict=True)}
+    return [found[s] for s in settings]
+
+
+def regressions(
+    own: Own,
+    base: Base,
+    others: Moments,
+    rows: Float[Tensor, "rows p"],
+    settings: Sequence[Shrinkage],
+) -> list[Float[Tensor, "rows 1"]]:
+    """Responses of rows under each setting: m_y + (h − m)ᵀ A⁻¹ a, a ridge regression.
+
+    The response is the last feature of `own` and of `others`; A and a are its parts of the
+    covariance that `discriminants` has, and `base` is of the features alone.
+    """
+    features, response = base.turned(own.factor[:, :-1]), own.factor[:, -1]
+    theirs = base.turned(others.covariance[:-1, -1][None])[0]
+    found: dict[Shrinkage, Tensor] = {}
+    for alike in _by_matrix(settings):
+        first = alike[0]
+        of_rows, of_base = _shares(own.dof, first)
+        together = of_rows * (response @ features) + of_base * theirs  # a
+        slope = base.back(_solve(own.dof, features, base, first, together[None])[0])
+        slope = slope * (1 - first.ridge)  # A alone is shrunk, not a
+        for s in alike:
+            mean = own.pooled_means(others, torch.zeros(1, dtype=torch.int64), s.mean_weight)[0]
+            found[s] = (mean[-1] + (rows - mean[:-1]) @ slope)[:, None]
+    return [found[s] for s in settings]
+
+
+def _by_matrix(settings: Sequence[Shrinkage]) -> list[list[Shrinkage]]:
+    """Settings with the same A together."""
+    alike: dict[tuple[float, float], dict[Shrinkage, None]] = {}
     for s in settings:
-        inverse = _inverse(own.dof, inside[0], base.variances, s)
-        solved = inverse(turned[s.mean_weight])  # A⁻¹ m_c, a row each
-        own_part = (turned[s.mean_weight] * solved).sum(1) / 2
-        found.append(inside[1] @ solved.mT - own_part + prior)
-    return found
+        alike.setdefault((s.scatter_weight, s.ridge), {})[s] = None
+    return [list(own) for own in alike.values()]
 
 
-def _inverse(
-    dof: float, residuals: Tensor, variances: Tensor, s: Shrinkage
-) -> Callable[[Tensor], Tensor]:
-    """The map v ↦ A⁻¹ v for rows v in the eigenbasis, by Woodbury's identity."""
-    p = len(variances)
-    weight = s.scatter_weight
-    alone = weight == float("inf")
-    of_base = 1.0 if alone else weight / max(dof + weight, 1e-12)
-    of_rows = 0.0 if alone else 1 / max(dof + weight, 1e-12)
-    trace = of_base * float(variances.sum()) + of_rows * float(residuals.square().sum())
+def _shares(dof: float, s: Shrinkage) -> tuple[float, float]:
+    """Weights of the client's own scatter and of the others' covariance in A."""
+    if s.scatter_weight == float("inf"):
+        return 0.0, 1.0
+    rows = max(dof + s.scatter_weight, 1e-12)
+    return 1 / rows, s.scatter_weight / rows
+
+
+def scatter_rows(
+    h: Float[Tensor, "rows p"], means: Float[Tensor, "held p"], slot: Int[Tensor, " rows"]
+) -> Float[Tensor, "some p"]:
+    """Rows with the scatter of h around its classes' means: as many as h has, or p."""
+    p = h.shape[1]
+    if len(h) <= p:
+        return h - means[slot]
+    scatter = torch.zeros(p, p, dtype=torch.float64)
+    for part, own in zip(h.split(CHUNK_ROWS), slot.split(CHUNK_ROWS), strict=True):
+        residuals = part - means[own]
+        scatter += residuals.mT @ residuals
+    variances, basis = torch.linalg.eigh(scatter)
+    return variances.clamp_min(0).sqrt()[:, None] * basis.mT
+
+
+def _solve(
+    dof: float,
+    factor: Float[Tensor, "some p"],
+    base: Base,
+    s: Shrinkage,
+    rows: Float[Tensor, "rows p"],
+) -> Float[Tensor, "rows p"]:
+    """A⁻¹ v of rows v in the basis, by Woodbury's identity: A is diagonal but for few rows."""
+    p = len(base.variances)
+    of_rows, of_base = _shares(dof, s)
+    trace = of_base * base.trace + of_rows * float(factor.square().sum())
     shift = max(s.ridge * trace / p, 1e-8 * trace / p, 1e-12)
-    diagonal = (1 - s.ridge) * of_base * variances + shift
-    if of_rows == 0 or not len(residuals):
-        return lambda v: v / diagonal
-    scaled = residuals * ((1 - s.ridge) * of_rows) ** 0.5
+    diagonal = (1 - s.ridge) * of_base * base.variances + shift
+    parts = [(of_rows, factor)] if of_rows else []
+    if base.less is not None and of_base:
+        parts.append((-of_base, base.less))
+    parts = [(weight, own) for weight, own in parts if len(own)]
+    first = rows / diagonal
+    if not parts:
+        return first
+    # Each row counts as ±1 once it is scaled by the root of its weight.
+    scaled = torch.cat([own * ((1 - s.ridge) * abs(weight)) ** 0.5 for weight, own in parts])
+    signs = torch.cat([torch.full((len(own),), weight).sign() for weight, own in parts])
     over = scaled / diagonal
-    capacity = torch.eye(len(scaled), dtype=torch.float64) + over @ scaled.mT
-    factor = torch.linalg.cholesky(capacity)
-
-    def apply(v: Tensor) -> Tensor:
-        first = v / diagonal
-        inner = torch.cholesky_solve(scaled @ first.mT, factor)
-        return first - (over.mT @ inner).mT
-
-    return apply
+    capacity = torch.diag(signs.double()) + over @ scaled.mT
+    return first - torch.linalg.solve(capacity, scaled @ first.mT).mT @ over

@@ -57,9 +57,10 @@ def check(
 
 
 def _with_settings(found: "Check", path: Path) -> "Check":
-    """The check with what is wrong in `[fit]`, which the tables know nothing of."""
+    """The check with what is wrong in `[fit]`, by itself or with these tables."""
+    from flic.data.tables import load_tables
     from flic.data.tables.federation_file import describe
-    from flic.silos.fitting import refuse_candidates
+    from flic.silos.fitting import refuse
     from flic.silos.settings import fit_settings
 
     try:
@@ -69,9 +70,9 @@ def _with_settings(found: "Check", path: Path) -> "Check":
     if file is None:
         return found
     try:
-        refuse_candidates(
-            fit_settings(file.fit, task=file.task, source=f"{path}, [fit]"), file.task
-        )
+        settings = fit_settings(file.fit, task=file.task, source=f"{path}, [fit]")
+        if not found.problems:
+            refuse(load_tables(file, path.parent), settings)
     except ConfigError as error:
         return replace(found, problems=(*found.problems, str(error)))
     return found

@@ -1,6 +1,7 @@
 """`flic fit`: from a federation.toml to models, a verdict and a folder."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,8 @@ from flic.cli.run import Assignments, Quiet, Workers
 from flic.cli.screen import StepDisplay, notice, table
 from flic.config import parse_assignment
 from flic.settings import merge
+
+SHOWN = 10
 
 OUT = typer.Option(metavar="DIR", help="New folder for the fitted federation.")
 
@@ -47,11 +50,24 @@ def fit(
         typer.echo(json.dumps(folder.plain(fitted.verdict.dump()), ensure_ascii=False))
         return
     show_verdict(fitted.verdict)
+    _tell(fitted.notices[len(tables.notices) :], quiet=quiet)
     typer.echo(f"fitted federation: {out}; look at it with: flic report {out}")
 
 
+def _tell(found: Sequence[str], *, quiet: bool) -> None:
+    """What the fit found out; all of it is in the report."""
+    for message in found[: 0 if quiet else SHOWN]:
+        notice(message)
+    if not quiet and len(found) > SHOWN:
+        notice(f"and {len(found) - SHOWN} more, all in the report")
+
+
 def show_verdict(verdict: Any, *, only: str | None = None) -> None:
-    """The verdict as a table, and a sentence and a reason for every client."""
+    """The verdict as a table, and a sentence and a reason for every client.
+
+    The kept score is that of what the client would have kept on each split, chosen without a look
+    at its held-out rows; what it keeps in the end is chosen on all rows.
+    """
     from flic.silos.verdict import as_text, signed
 
     metric = verdict.metric
@@ -65,15 +81,16 @@ def show_verdict(verdict: Any, *, only: str | None = None) -> None:
             signed(metric, line.difference.mean),
             f"{signed(metric, line.difference.low)} … {signed(metric, line.difference.high)}",
             line.difference.word,
-            f"{as_text(metric, line.kept_score)} {line.kept}",
+            as_text(metric, line.kept_score),
+            line.kept,
         ]
         for line in lines
     ]
     columns = [
         *("client", "rows", "alone", "federation", "difference", "95 % interval"),
-        *("joining", "keeps"),
+        *("joining", "kept score", "keeps"),
     ]
-    table(f"Held-out {metric}, {verdict.splits} splits", columns, rows)
+    table(f"Held-out {metric}, {lines[0].splits} splits", columns, rows)
     for line in lines:
         typer.echo(f"{line.sentence} Why: {line.reason}")
     if only is None:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from flic.cli.assignments import Classes, Missing, missing_values, values_of_classes
 from flic.cli.check import need_pandas
 from flic.cli.fit import show_verdict
 from flic.cli.predict import Encoding, Fitted
@@ -18,12 +19,8 @@ def join(
     name: Annotated[str, typer.Option(help="Name of the new client.")],
     data: Annotated[Path, typer.Option(metavar="FILE", help="Its table.")],
     label: Annotated[str, typer.Option(metavar="COLUMN", help="Its label column.")],
-    missing: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COLUMN=VALUE", help='A value that means "not measured"; may be repeated.'
-        ),
-    ] = None,
+    meaning: Classes = None,
+    missing: Missing = None,
     drop: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="No feature; may be repeated.")
     ] = None,
@@ -33,20 +30,22 @@ def join(
     """Add a new site: it gets the shared anchors, learns its own part, and has a verdict."""
     need_pandas("join")
     from flic.data.tables import Client, load_client
+    from flic.data.tables.federation_file import unusable_name
     from flic.silos import folder as folders
-    from flic.silos.joining import declared_missing, label_names
     from flic.silos.joining import join as join_table
+    from flic.silos.joining import label_names
 
-    _refuse_name(name)
+    if problem := unusable_name(name):
+        raise ConfigError(problem)
     fitted = folders.load(folder)
     client = Client(
         name=name,
         data=str(data.absolute()),
         encoding=encoding,
         label=label,
-        labels=label_names(fitted),
+        labels=label_names(fitted, values_of_classes(meaning)),
         drop=tuple(drop or ()),
-        missing=declared_missing(missing or []),
+        missing=missing_values(missing),
     )
     table, notices = load_client(client, Path.cwd(), task=fitted.task, labels=fitted.labels)
     for message in notices:
@@ -55,12 +54,3 @@ def join(
     folders.update(joined, folder)
     show_verdict(joined.verdict, only=name)
     typer.echo(f"{name} is in {folder}; nothing left it.")
-
-
-def _refuse_name(name: str) -> None:
-    """Refuse the names that a federation file refuses."""
-    if not name or name.startswith(".") or "/" in name or not name.isprintable():
-        raise ConfigError(
-            f"client name '{name}' cannot name a folder; expected letters, no dot in front, no "
-            "slash and no control letters. Choose another with --name."
-        )

@@ -72,7 +72,10 @@ def main() -> None:
         complain(error)
         sys.exit(1)
     except OSError as error:
-        complain(f"a file could not be read or written: {error}.")
+        complain(
+            f"a file could not be read or written: {error}. Check that the disk has space and that "
+            "you may use the file; then run the same command again."
+        )
         sys.exit(1)
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and "alloc" not in str(error):

@@ -18,6 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Column, Table
+from rich.text import Text
 
 from flic.report.metrics import scores_at
 
@@ -120,11 +121,12 @@ def _facts(record: Mapping[str, Any]) -> str:
 def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     """A table with its first column to the left and the others to the right.
 
-    Cells are never cut; where the terminal is narrow, headings wrap.
+    Cells are never cut; where the terminal is narrow, headings wrap. Square brackets are no markup:
+    a client may have them in its name.
     """
     # Wide enough for every column where the output is not a terminal.
     out = Console(width=None if console.is_terminal else _needed_width(columns, rows))
-    shown = Table(title=title, title_justify="left", box=box.SIMPLE, show_edge=False)
+    shown = Table(title=Text(title), title_justify="left", box=box.SIMPLE, show_edge=False)
     shown.padding = (0, 1, 0, 0)
     cells = [max((len(row[i]) for row in rows), default=0) for i in range(len(columns))]
     widths = [max(len(c), w) for c, w in zip(columns, cells, strict=True)]
@@ -132,9 +134,9 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
         words = [max(map(len, column.split()), default=0) for column in columns]
         widths = [max(*pair) for pair in zip(words, cells, strict=True)]
     for i, (column, width) in enumerate(zip(columns, widths, strict=True)):
-        shown.add_column(column, justify="left" if i == 0 else "right", width=width)
+        shown.add_column(Text(column), justify="left" if i == 0 else "right", width=width)
     for row in rows:
-        shown.add_row(*row)
+        shown.add_row(*map(Text, row))
     out.print(shown)
 
 

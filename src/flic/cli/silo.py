@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flic.cli.assignments import Classes, Missing, missing_values, values_of_classes
 from flic.cli.check import Format
 from flic.cli.coordinator import Foreground, need_flower, split_names
 from flic.cli.predict import Out, show_metrics, write_predictions
@@ -15,7 +16,6 @@ from flic.errors import ConfigError
 
 if TYPE_CHECKING:
     from flic.data.tables import Client
-    from flic.data.tables.declared import Raw
     from flic.flower.membership import Membership
     from flic.flower.settings import FederationSettings
     from flic.flower.silo import Leaving, SiloFolder
@@ -60,18 +60,8 @@ def init(
         str | None,
         typer.Option(metavar="A,B,…", help="Names of the federation's classes, in its order."),
     ] = None,
-    meaning: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--class",
-            metavar="NAME=VALUES",
-            help="Labels that mean a class, such as ill=1,2; may be repeated.",
-        ),
-    ] = None,
-    missing: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN=VALUE", help='Means "not measured"; may be repeated.'),
-    ] = None,
+    meaning: Classes = None,
+    missing: Missing = None,
     drop: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="No feature; may be repeated.")
     ] = None,
@@ -87,7 +77,6 @@ def init(
     from flic.data.tables import Client, load_client
     from flic.flower.membership import Membership
     from flic.flower.silo import SiloFolder
-    from flic.silos.joining import declared_missing
 
     folder = _folder(path)
     name = folder.resolve().name if name is None else name
@@ -95,9 +84,9 @@ def init(
         name=name,
         data=str(data.resolve()),
         label=label,
-        labels=_meanings(meaning or []),
+        labels=values_of_classes(meaning) or None,
         drop=tuple(drop or ()),
-        missing=declared_missing(missing or []),
+        missing=missing_values(missing),
     )
     settings = _settings(client, federation, split_names(classes))
     _, notices = load_client(client, folder, task=settings.question, labels=settings.classes)
@@ -111,16 +100,6 @@ def init(
     _show_leaving(silo, silo.announce(settings), exact=federation is not None)
     typer.echo(f"send {member.public_key} to the operator, who types:")
     typer.echo(f"  flic coordinator admit DIR {name} {member.public_key.name}")
-
-
-def _meanings(assignments: list[str]) -> "dict[str, tuple[Raw, ...]] | None":
-    found: dict[str, tuple[Raw, ...]] = {}
-    for text in assignments:
-        name, separator, values = text.partition("=")
-        if not separator or not name or not values:
-            raise ConfigError(f"--class {text!r}: expected NAME=VALUES, such as ill=1,2.")
-        found[name] = tuple(value.strip() for value in values.split(","))
-    return found or None
 
 
 def _settings(

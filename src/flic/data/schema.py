@@ -60,3 +60,23 @@ def union(schemas: Sequence[FeatureSchema]) -> FeatureSchema:
         )
     names = sorted({name for schema in schemas for name in schema.features})
     return FeatureSchema(schemas[0].space, tuple(names))
+
+
+@dataclass(frozen=True)
+class SharedFeatures:
+    """Features of a space that two clients or more have; those of a block have the same holders."""
+
+    names: tuple[str, ...] = ()
+    block: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, schemas: Sequence[FeatureSchema]) -> "SharedFeatures":
+        """What clients of one space have in common."""
+        holders: dict[str, list[int]] = {}
+        for i, schema in enumerate(schemas):
+            for name in schema.features:
+                holders.setdefault(name, []).append(i)
+        names = sorted(name for name, own in holders.items() if len(own) > 1)
+        number: dict[tuple[int, ...], int] = {}
+        blocks = [number.setdefault(tuple(holders[name]), len(number)) for name in names]
+        return cls(tuple(names), tuple(blocks))

@@ -111,8 +111,11 @@ class Simulation:
         return {name: scores[name].figures() for name in sorted(scores)}
 
     def _is_measured(self, stage: Stage, round: int) -> bool:
-        every = self.schedule.evaluate_every
-        return stage in ("adapt", "evaluate") or (every > 0 and round >= 0 and round % every == 0)
+        if stage in ("adapt", "evaluate"):
+            return True
+        # Nothing comes between the preparations of a closed form and its end.
+        every = 0 if self.workshop.algorithm.closed_form else self.schedule.evaluate_every
+        return every > 0 and round >= 0 and round % every == 0
 
     def _answers(self, stage: Stage, server: ServerState, names: Sequence[str]) -> Iterator[Answer]:
         # Every worker gets a share; no result depends on how clients are stacked.

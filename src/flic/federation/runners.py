@@ -7,16 +7,18 @@ import multiprocessing
 import os
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 
 from flic.errors import FederationError
 from flic.federation.work import Answer, Task, Workshop
+
+Done = TypeVar("Done")
 
 
 class Runner(Protocol):
@@ -38,19 +40,19 @@ class InProcess:
         return map(self._workshop.do, tasks)
 
 
-class InWorkers:
-    """Tasks dealt to processes that each hold the workshop."""
+class Workers:
+    """Processes that each hold the same thing, and do with it what they are told."""
 
-    def __init__(self, pool: ProcessPoolExecutor, *, workers: int) -> None:
-        self._pool = pool
+    def __init__(self, pool: ProcessPoolExecutor, *, workers: int, advice: str) -> None:
+        self._pool, self._advice = pool, advice
         self._in_flight = 2 * workers
 
-    def run(self, tasks: Iterable[Task]) -> Iterator[Answer]:
-        """Answers in the order of the tasks; few are under way at once, to bound memory."""
-        pending: deque[Future[Answer]] = deque()
+    def do(self, function: Callable[..., Done], items: Iterable[tuple[Any, ...]]) -> Iterator[Done]:
+        """function(held, *item) of every item, in order; few are under way, to bound memory."""
+        pending: deque[Future[Done]] = deque()
         try:
-            for task in tasks:
-                pending.append(self._pool.submit(_do, task))
+            for item in items:
+                pending.append(self._pool.submit(_do, function, item))
                 if len(pending) >= self._in_flight:
                     yield pending.popleft().result()
             while pending:
@@ -58,8 +60,38 @@ class InWorkers:
         except BrokenProcessPool as error:
             raise FederationError(
                 "a worker process died before its work was done; expected an answer. It may have "
-                "run out of memory: go on with --resume and fewer --workers."
+                f"run out of memory: {self._advice}."
             ) from error
+
+
+@contextmanager
+def open_workers(held: object, *, workers: int, advice: str) -> Generator[Workers]:
+    """That many processes; `advice` is what to do if one of them dies."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, spawn, _equip, (held,)) as pool:
+        yield Workers(pool, workers=workers, advice=advice)
+
+
+class InWorkers:
+    """Tasks dealt to processes that each hold the workshop."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[Answer]:
+        """Answers in the order of the tasks."""
+        return self._workers.do(Workshop.do, ((task,) for task in tasks))
+
+
+@contextmanager
+def one_thread() -> Generator[None]:
+    """One thread for as long as it takes, so that results do not depend on how many there are."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager
@@ -70,19 +102,19 @@ def open_runner(workshop: Workshop, *, workers: int) -> Iterator[Runner]:
     if workers == 1:
         yield InProcess(workshop)
         return
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, spawn, _equip, (workshop,)) as pool:
-        yield InWorkers(pool, workers=workers)
+    advice = "go on with --resume and fewer --workers"
+    with open_workers(workshop, workers=workers, advice=advice) as opened:
+        yield InWorkers(opened)
 
 
-_workshop: Workshop | None = None
+_held: object = None
 
 
-def _equip(workshop: Workshop) -> None:
-    global _workshop
+def _equip(held: object) -> None:
+    global _held
     threading.Thread(target=leave_with_parent, daemon=True).start()
     torch.set_num_threads(1)
-    _workshop = workshop
+    _held = held
 
 
 def leave_with_parent() -> None:
@@ -93,6 +125,5 @@ def leave_with_parent() -> None:
     os._exit(1)
 
 
-def _do(task: Task) -> Answer:
-    assert _workshop is not None
-    return _workshop.do(task)
+def _do(function: Callable[..., Done], item: tuple[Any, ...]) -> Done:
+    return function(_held, *item)

@@ -4,6 +4,7 @@ A task names its clients and carries what they may know; the answer carries what
 they send and what they measured. In process or in a worker, the same code runs.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -112,8 +113,10 @@ class Workshop:
 
     def _refuse_diverged(self, task: Task, visit: Visit) -> None:
         """Numbers out of all bounds stop the run before anything is kept or counted."""
+        # Sums over rows may be as large as the rows make them, as long as they are finite.
+        most = math.inf if self.algorithm.closed_form else HUGE
         for update in visit.updates:
-            if not update.magnitude < HUGE:
+            if not update.magnitude < most:
                 raise self._diverged(task, [update.client], "its version of the shared part")
         found = [(f"the {term!r} loss", values) for term, values in visit.losses.items()]
         found += [(f"the parameter {name!r}", v) for name, v in visit.stack.private.items()]

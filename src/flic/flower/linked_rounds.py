@@ -8,7 +8,7 @@ from flic.algorithms import ServerState, Update
 from flic.federation.journal import Record
 from flic.federation.work import Stage
 from flic.flower.log import note
-from flic.flower.pooling import FIRST, LAST, Pooling, are_keys
+from flic.flower.pooling import FIRST, LAST, UNLIKE, Pooling, are_keys
 from flic.flower.rounds import Coordinator
 
 
@@ -67,6 +67,8 @@ class LinkedCoordinator(Coordinator):
         if self.round > FIRST:
             return super().expects(keys)
         return self.pooling.expected(keys) if are_keys(keys) else self.initial()
+
+    weighted = frozenset({UNLIKE})
 
     # ---- who is asked, and what counts ---------------------------------------------------
 

@@ -8,13 +8,14 @@ import torch
 
 from flic.algorithms import ServerState, Update, build_algorithm
 from flic.algorithms.experts import Known
+from flic.algorithms.linked import Linked
 from flic.alignment.anchors import factor_name, mean_name
 from flic.alignment.meta_classes import MAP
 from flic.data.client_data import ClientData, FederatedData
 from flic.data.task import Regression
 from flic.federation.roster import Roster
 from flic.federation.work import Stage, Task, Workshop
-from flic.flower.pooling import FIRST, algorithm_for
+from flic.flower.pooling import FIRST, PLACES, algorithm_for
 from flic.flower.settings import FederationSettings
 from flic.shapes import Named
 
@@ -91,25 +92,34 @@ class LinkedPlace:
         self.client = client
         own = settings.method_settings
         linked = own.linked.model_copy(update={"min_rows_per_class": least_rows})
-        own = own.model_copy(update={"linked": linked})
-        self.algorithm = algorithm_for(client.schema.features, settings, own)
-        data = FederatedData("silo", settings.question, (client,))
-        roster = Roster(data, own.embedding, dtype=torch.float32)
-        self._workshop = Workshop(self.algorithm, roster, settings.seed)
+        self._settings, self._method = settings, own.model_copy(update={"linked": linked})
+
+    def algorithm(self, server: ServerState | None = None) -> Linked:
+        """The method: of all features in the first round, then of those that are linked."""
+        keys = self.client.schema.features
+        if server is None or PLACES not in server.shared:
+            return algorithm_for(keys, self._settings, self._method)
+        linked = [keys[i] for i in server.shared[PLACES].tolist()]
+        return algorithm_for(linked, self._settings, self._method, apart=True)
+
+    def _workshop(self, server: ServerState) -> Workshop:
+        data = FederatedData("silo", self._settings.question, (self.client,))
+        roster = Roster(data, self._method.embedding, dtype=torch.float32)
+        return Workshop(self.algorithm(server), roster, self._settings.seed)
 
     def prepare(self, server: ServerState) -> Trained:
         """Sums and likelihoods of one round; the keys of the features in the first."""
         name = self.client.name
-        [update] = self._workshop.do(Task("prepare", server, (name,), [{}])).updates
+        [update] = self._workshop(server).do(Task("prepare", server, (name,), [{}])).updates
         keys = self.client.schema.features if server.round == FIRST else ()
         return Trained(update, {}, keys)
 
     def model(self, server: ServerState) -> Named:
         """The silo's model after the last round."""
-        return Known(self.algorithm.agreed, server.shared, self.client).model()
+        return Known(self.algorithm(server).agreed, server.shared, self.client).model()
 
     def figures(self, server: ServerState) -> dict[str, float]:
         """Sums over the silo's held-out rows."""
-        answer = self._workshop.do(Task("evaluate", server, (self.client.name,), [{}]))
+        answer = self._workshop(server).do(Task("evaluate", server, (self.client.name,), [{}]))
         figures = answer.scores[self.client.name].figures()
         return {name: float(v) for name, v in figures.items() if name.startswith("test_")}

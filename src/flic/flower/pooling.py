@@ -24,14 +24,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from flic.algorithms import Entry, Population, ServerState, Update
-from flic.algorithms.experts import PARTS
+from flic.algorithms import Population, ServerState, Update
 from flic.algorithms.linked import Linked
 from flic.algorithms.settings import MethodSettings
-from flic.data.schema import FeatureSchema
+from flic.alignment.moments import Layout, Moments
+from flic.data.schema import FeatureSchema, SharedFeatures
 from flic.federation.checkpoint import write_atomically
 from flic.flower.roll import damaged
 from flic.flower.settings import FederationSettings
+from flic.shapes import Named
 
 SPACE = "linked"
 FIRST, LAST = -2, 0
@@ -42,6 +43,13 @@ _KEY = re.compile(rf"[0-9a-f]{{{KEY_BYTES}}}")
 _SUMS = f"moments.{SPACE}.linear."
 _MAPPED = f"moments.{SPACE}.mapped."
 _WORST = -10.0  # the least likelihood that an expert is given
+_MERITS = ("scores.own", "scores.linked", "scores.mix")
+
+UNLIKE = "scores.unlike"
+"""How many features are unlike the others': counts for as many as a silo speaks of."""
+
+PLACES = "links.places"
+"""Which of a silo's features are linked: their places among its keys."""
 
 
 def feature_keys(salt: str, names: Iterable[str]) -> tuple[str, ...]:
@@ -64,11 +72,17 @@ def round_of(name: str) -> int:
 
 
 def algorithm_for(
-    keys: Sequence[str], settings: FederationSettings, method: MethodSettings | None = None
+    keys: Sequence[str],
+    settings: FederationSettings,
+    method: MethodSettings | None = None,
+    *,
+    apart: bool = False,
 ) -> Linked:
-    """The method among features of these keys."""
+    """The method among features of these keys; `apart` where each has holders of its own."""
+    block = tuple(range(len(keys))) if apart else (0,) * len(keys)
     spaces = {SPACE: FeatureSchema(SPACE, tuple(keys))}
-    population = Population(0, settings.question, len(keys), total_rows=0, spaces=spaces)
+    shared = {SPACE: SharedFeatures(tuple(keys), block)}
+    population = Population(0, settings.question, len(keys), 0, spaces, shared)
     own = method or settings.method_settings
     return Linked(own, population, seed=settings.seed, dtype=torch.float64)
 
@@ -97,25 +111,34 @@ class Pooling:
         """The shared part after the first round, as if only these silos had ever been there."""
         names = sorted(names)
         algorithm, union = self.algorithm(names), self._union(names)
-        updates = []
-        for name in names:
-            keys, sums = self._load(name)
-            places = _places(keys, union)
-            wide = {n: Entry(_spread(n, v, places, len(union)), 1.0) for n, v in sums.items()}
-            updates.append(Update(name, wide))
-        return algorithm.aggregate(ServerState(FIRST, algorithm.init_server().shared), updates)
+        shared = dict(algorithm.init_server().shared)
+        if union:
+            pooled = [_spread(*self._load(name), union, self._num_classes) for name in names]
+            whole = sum(pooled[1:], start=pooled[0])
+            shared |= _packed(whole, self._num_classes)
+        return ServerState(FIRST, shared)
 
     def algorithm(self, names: Iterable[str]) -> Linked:
-        """The method among all features of these silos."""
-        return algorithm_for(self._union(names), self.settings)
+        """The method among all linked features of these silos."""
+        return algorithm_for(self._union(names), self.settings, apart=True)
 
     def shared_with(self, name: str, server: ServerState, names: Iterable[str]) -> ServerState:
-        """The shared part as one silo is sent it: of its own features and no others."""
-        places = _places(self._load(name)[0], self._union(names))
-        shared = {
-            n: _at(n, v, places) if n.startswith(_SUMS) else v for n, v in server.shared.items()
-        }
+        """The shared part as one silo is sent it: of its own linked features and no others."""
+        keys, union = self._load(name)[0], self._union(names)
+        known = {key: i for i, key in enumerate(union)}
+        own = [i for i, key in enumerate(keys) if key in known]
+        shared = {n: v for n, v in server.shared.items() if not n.startswith("moments.")}
+        if own:
+            there = torch.tensor([known[keys[i]] for i in own])
+            whole = _unpacked(server.shared, _SUMS, self._num_classes, apart=True)
+            shared |= _packed(whole.at(there), self._num_classes)
+            shared |= {n: v for n, v in server.shared.items() if n.startswith(_MAPPED)}
+        shared[PLACES] = torch.tensor(own, dtype=torch.int64)
         return ServerState(server.round, shared)
+
+    @property
+    def _num_classes(self) -> int:
+        return self.settings.question.num_outputs
 
     def holders(self, name: str, names: Iterable[str]) -> tuple[int, ...]:
         """How many silos have each feature of a silo, itself included."""
@@ -127,21 +150,42 @@ class Pooling:
     ) -> dict[str, str]:
         """Updates whose means or deviations are out of proportion to others' of the same key."""
         found: dict[str, str] = {}
-        sums = {u.client: _sizes(u, _SUMS) for u in updates if f"{_SUMS}count" in u.entries}
-        mapped = {u.client: _sizes(u, _MAPPED) for u in updates if f"{_MAPPED}count" in u.entries}
+        sums = self._sizes_of(updates, _SUMS)
+        mapped = self._sizes_of(updates, _MAPPED)
         # Of a map, some features are hardly ever above zero: they count as a whole.
         whole = {name: own.square().mean()[None].sqrt() for name, own in mapped.items()}
         for sized, known in ((sums, keys), (whole, dict.fromkeys(whole, ("map",)))):
             for name, why in _out_of_proportion(sized, known, factor).items():
                 found[name] = f"sums of silo {name!r} {why}"
         for update in updates:
-            scores = [e.value for n, e in update.entries.items() if n.startswith("scores.")]
+            if self._counts_too_much(update):
+                found[update.client] = (
+                    f"update of silo {update.client!r} counts more unlike features than it has; "
+                    "expected shares of its own."
+                )
+            scores = [e.value for n, e in update.entries.items() if n in _MERITS]
             if any(bool(((v > 0) | (v < _WORST)).any()) for v in scores):
                 found[update.client] = (
                     f"update of silo {update.client!r} has likelihoods that are none; expected "
                     f"logarithms from {_WORST:g} to 0."
                 )
         return found
+
+    def _counts_too_much(self, update: Update) -> bool:
+        """Whether shares of features are none, or speak of more features than the silo has."""
+        if UNLIKE not in update.entries:
+            return False
+        entry, features = update.entries[UNLIKE], len(self._load(update.client)[0])
+        is_share = bool(((entry.value >= 0) & (entry.value <= 1)).all())
+        return not is_share or not 0 < entry.weight <= features
+
+    def _sizes_of(self, updates: Sequence[Update], prefix: str) -> dict[str, Tensor]:
+        named = {u.client: {n: e.value for n, e in u.entries.items()} for u in updates}
+        return {
+            client: _sizes(_unpacked(own, prefix, self._num_classes))
+            for client, own in named.items()
+            if f"{prefix}count" in own
+        }
 
     def forget(self) -> None:
         """Remove what was kept for a failure that did not come."""
@@ -160,42 +204,42 @@ class Pooling:
             raise damaged(path, error) from error
 
     def _union(self, names: Iterable[str]) -> list[str]:
-        return sorted({key for name in names for key in self._load(name)[0]})
+        """Keys that two silos have, or more."""
+        held = Counter(key for name in names for key in self._load(name)[0])
+        return sorted(key for key, count in held.items() if count > 1)
 
 
-def _places(keys: Sequence[str], union: Sequence[str]) -> Tensor:
+def _unpacked(state: Named, prefix: str, num_classes: int, *, apart: bool = False) -> Moments:
+    """Sums as they travel, as matrices."""
+    named = {n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)}
+    return _layout(named["total"].shape[1], num_classes, apart=apart).unpack(named)
+
+
+def _packed(sums: Moments, num_classes: int) -> dict[str, Tensor]:
+    """Sums of features that have holders of their own, as they travel."""
+    layout = _layout(sums.total.shape[1], num_classes, apart=True)
+    return {_SUMS + name: value for name, value in layout.pack(sums, "full").items()}
+
+
+def _layout(width: int, num_classes: int, *, apart: bool) -> Layout:
+    return Layout(tuple(range(width)) if apart else (0,) * width, num_classes)
+
+
+def _spread(keys: Sequence[str], sums: Named, union: Sequence[str], num_classes: int) -> Moments:
+    """One silo's sums among the features that several silos have."""
     place = {key: i for i, key in enumerate(union)}
-    return torch.tensor([place[key] for key in keys])
+    own = [i for i, key in enumerate(keys) if key in place]
+    there = torch.tensor([place[keys[i]] for i in own], dtype=torch.int64)
+    found = _unpacked(sums, _SUMS, num_classes).at(torch.tensor(own, dtype=torch.int64))
+    return found.spread(there, len(union))
 
 
-def _of_pairs(name: str) -> bool:
-    """Whether sums are of pairs of features, [p, p], and not of classes, [classes, p]."""
-    return name.endswith((".scatter", ".dof"))
-
-
-def _spread(name: str, value: Tensor, places: Tensor, width: int) -> Tensor:
-    """Sums of some features among all."""
-    rows = width if _of_pairs(name) else len(value)
-    wide = torch.zeros(rows, width, dtype=value.dtype)
-    if _of_pairs(name):
-        wide[places[:, None], places] = value
-    else:
-        wide[:, places] = value
-    return wide
-
-
-def _at(name: str, value: Tensor, places: Tensor) -> Tensor:
-    """Sums of all features, for some of them."""
-    return value[places][:, places] if _of_pairs(name) else value[:, places]
-
-
-def _sizes(update: Update, prefix: str) -> Tensor:
+def _sizes(sums: Moments) -> Tensor:
     """Root mean square of each feature at one silo; NaN where sums cannot be those of rows."""
-    count, total, scatter, dof = (update.entries[prefix + part].value for part in PARTS)
-    rows, pairs = count.sum(0), dof.diagonal()
-    variance = scatter.diagonal() / pairs.clamp_min(1)
-    sound = (count >= 0).all() & (pairs >= 0).all() & (variance >= 0).all()
-    size = ((total.sum(0) / rows.clamp_min(1)).square() + variance).sqrt()
+    pairs = sums.dof.diagonal()
+    variance = sums.scatter.diagonal() / pairs.clamp_min(1)
+    sound = (sums.count >= 0).all() & (pairs >= 0).all() & (variance >= 0).all()
+    size = (sums.mean.square() + variance).sqrt()
     return size if bool(sound) else torch.full_like(size, float("nan"))
 
 

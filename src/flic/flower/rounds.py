@@ -195,6 +195,9 @@ class Coordinator:
         share, seed = self.settings.participation, self.settings.seed
         return active_clients(names, share, seed=seed, round=self.round)
 
+    #: Tensors whose weight is no number of rows, and need not be 1 where silos count alike.
+    weighted: frozenset[str] = frozenset()
+
     def check(self, name: str, round: int, update: Update, keys: Sequence[str] = ()) -> str | None:
         """Why an update cannot be counted, if it cannot."""
         if name not in self.roll.silos:
@@ -207,7 +210,8 @@ class Coordinator:
             )
         if self.stage in ("adapt", "evaluate") and update.entries:
             return f"update of silo {name!r} holds tensors in a round from which nothing leaves."
-        weights = {entry.weight for entry in update.entries.values()}
+        entries = update.entries.items()
+        weights = {entry.weight for name, entry in entries if name not in self.weighted}
         if self.settings.weights == "equal" and weights - {1.0}:
             return f"update of silo {name!r} has weights other than 1; expected equal weights."
         try:

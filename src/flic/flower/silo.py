@@ -130,7 +130,7 @@ class SiloFolder:
         """What leaves where columns are linked, once in each of three rounds."""
         client = rows_of(self._encode(self.read(settings)[0], settings), settings)
         place = self._linked(client, settings)
-        keys, entries = client.schema.features, place.algorithm.init_server().shared
+        keys, entries = client.schema.features, place.algorithm().init_server().shared
         found = [Leaving("keys of columns", (len(keys),), KEY_BYTES * len(keys), _nth(FIRST))]
         for name, value in entries.items():
             sent = _nth(round_of(name))

@@ -12,7 +12,7 @@ The last two rounds are kept, so that a request that is repeated gets the same a
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,10 @@ from flic.flower.place import Place
 from flic.flower.pooling import LAST, SPACE, feature_keys
 from flic.flower.settings import FederationSettings, federation_settings
 from flic.shapes import Named
-from flic.silos.candidates import FlicNetwork, in_own_units, in_shared_units
+from flic.silos.candidates import FlicNetwork
 from flic.silos.encoding import EncodedSilo, linked_features
 from flic.silos.fitted import FittedClient
+from flic.silos.linked_columns import in_own_units, in_shared_units
 from flic.silos.models import LinkedModel, NetworkModel, Saved
 
 FACTS, ROWS, LINKS = "run.json", "rows.safetensors", "links.json"
@@ -129,11 +130,11 @@ class SiloRun:
 
     def save_linked(self, model: Named, holders: Sequence[int]) -> None:
         """Keep the model of linked columns, in the silo's own units."""
-        silo = EncodedSilo(self.columns, self.declared, self.encoder, self.client, self.client)
-        names, factor, offset = linked_features(silo)
+        silo = EncodedSilo((), self.declared, self.encoder, self.client, self.client)
+        names = linked_features(silo)[0]
         with_others = {n: h - 1 for n, h in zip(names, holders, strict=True) if h > 1}
         write_atomically(self.folder / LINKS, json.dumps(with_others, indent=1).encode())
-        own = in_own_units(model, factor, offset)
+        own = in_own_units(model, silo)
         write_atomically(_state(self.folder, LAST), _packed(own))
 
     @property
@@ -207,9 +208,8 @@ def rows_of(silo: EncodedSilo, settings: FederationSettings) -> ClientData:
     """The silo's rows as the method reads them, under the names that its features travel by."""
     if not settings.is_closed_form:
         return silo.data
-    names, factor, offset = linked_features(silo)
-    keys = feature_keys(settings.salt, names)
-    return in_shared_units(silo.plain, SPACE, keys, factor, offset)
+    keys = feature_keys(settings.salt, linked_features(silo)[0])
+    return replace(in_shared_units(silo, SPACE), schema=FeatureSchema(SPACE, keys))
 
 
 def _state(folder: Path, round: int) -> Path:

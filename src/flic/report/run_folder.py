@@ -151,7 +151,8 @@ def _carry_on(
     journal = DiskJournal(folder / "checkpoints")
     for message in journal.notices:
         on_damage(message)
-    _advance(config, data, journal, workers=workers, on_step=on_step)
+    told = _advance(config, data, journal, workers=workers, on_step=on_step)
+    notices = [*told, *notices]
     outcome = write_results(folder, journal.records, notices)
     return Finished(folder, outcome, journal.records, notices, _mean_ceiling(data))
 
@@ -181,13 +182,14 @@ def simulate(config: RunConfig, data: FederatedData | None = None) -> Outcome:
 
 def _advance(
     config: RunConfig, data: FederatedData, journal: Journal, *, workers: int, on_step: OnStep
-) -> None:
-    """Do all steps that the journal does not hold yet."""
+) -> Sequence[str]:
+    """Do all steps that the journal does not hold yet; what the method says of the result."""
     workshop = workshop_of(config, data)
     with open_runner(workshop, workers=workers) as runner:
         simulation = Simulation(workshop, _schedule(config, workers), journal, runner)
         for record in simulation.steps():
             on_step(record, simulation.num_steps(), len(journal.records))
+    return workshop.algorithm.explain(journal.server) if journal.server is not None else ()
 
 
 def workshop_of(config: RunConfig, data: FederatedData) -> Workshop:

@@ -4,75 +4,45 @@ Every candidate learns from the same encoded rows and gives each client a model 
 A further way of sharing is a further entry of `CANDIDATES`; the verdict asks for no more.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from flic.algorithms import Algorithm, build_algorithm
 from flic.algorithms.estimators import PooledLda
-from flic.algorithms.experts import Known
-from flic.algorithms.linked import Linked
 from flic.algorithms.settings import MethodSettings
-from flic.data.client_data import ClientData, FederatedData, Split
+from flic.data.client_data import FederatedData
 from flic.data.schema import FeatureSchema
-from flic.data.task import Classification, TaskName
-from flic.federation.journal import MemoryJournal, Record
-from flic.federation.loop import Schedule, Simulation
+from flic.data.task import Classification
+from flic.federation.journal import MemoryJournal
+from flic.federation.loop import Simulation
 from flic.federation.roster import Roster
-from flic.federation.runners import InProcess
+from flic.federation.sampling import num_active
 from flic.federation.work import Workshop
-from flic.shapes import Named
+from flic.report.page.story import SentTensor
+from flic.silos.candidate import Candidate, Learned, schedule
 from flic.silos.encoding import (
     EncodedFederation,
     EncodedSilo,
     features_from,
     groups_of_one_space,
     in_space,
-    linked_features,
-    linked_spaces,
     shared_columns,
 )
-from flic.silos.models import BoostedModel, LinearModel, LinkedModel, Model, NetworkModel
+from flic.silos.linked_columns import LinkedColumns
+from flic.silos.models import BoostedModel, LinearModel, Model, NetworkModel
 from flic.silos.settings import FitSettings
-
-STACK_WIDTH = 100
+from flic.silos.traffic import Overheard
 
 #: FedAvg lives by averaging often, and has no use for the shared hidden layer of FLIC-HL.
 AVERAGED: Mapping[str, Any] = {
     "training": {"rounds": 40, "local": "10 steps"},
     "model": {"hidden_layer": False, "predict_by": "head"},
 }
-
-
-@dataclass(frozen=True)
-class Learned:
-    """Models of the clients a candidate can serve, and what training left behind."""
-
-    models: Mapping[str, Model]
-    records: Sequence[Record] = ()
-    shared: Mapping[str, torch.Tensor] = field(default_factory=dict)
-
-
-class Candidate(ABC):
-    """One way to get a model."""
-
-    name: ClassVar[str]
-    title: ClassVar[str]
-    federated: ClassVar[bool]
-    tasks: ClassVar[Sequence[TaskName]] = ("classification", "regression")
-
-    def served(self, encoded: EncodedFederation) -> list[str]:
-        """Names of the clients it has something to offer to."""
-        return [silo.name for silo in encoded.silos]
-
-    @abstractmethod
-    def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
-        """Models of the served clients, learnt from their training rows."""
 
 
 class Alone(Candidate):
@@ -171,18 +141,30 @@ class Network(Candidate):
 
     def simulate(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> "Ran":
         """The whole run."""
-        views = self.views(encoded)
         own = settings.method_with(self.changes)
+        roster, algorithm = self._build(encoded, own, seed)
+        journal, workshop = MemoryJournal(), Workshop(algorithm, roster, seed)
+        runner = Overheard(workshop)
+        for _ in Simulation(workshop, schedule(own), journal, runner).steps():
+            pass
+        return Ran(roster, algorithm, journal, own, runner.sent())
+
+    def _build(
+        self, encoded: EncodedFederation, own: MethodSettings, seed: int
+    ) -> tuple[Roster, Algorithm]:
+        views = self.views(encoded)
         silos = [silo for silo in encoded.silos if silo.name in views]
         clients = tuple(in_space(s, views[s.name][1], views[s.name][0]) for s in silos)
         data = FederatedData("tables", encoded.task, clients)
         roster = Roster(data, own.embedding, dtype=torch.float32)
-        algorithm = build_algorithm(self.method, own, roster.population, seed=seed)
-        journal, workshop = MemoryJournal(), Workshop(algorithm, roster, seed)
-        simulation = Simulation(workshop, schedule(own), journal, InProcess(workshop))
-        for _ in simulation.steps():
-            pass
-        return Ran(roster, algorithm, journal, own)
+        return roster, build_algorithm(self.method, own, roster.population, seed=seed)
+
+    def refuse(self, encoded: EncodedFederation, settings: FitSettings) -> None:
+        """Refuse settings that the method cannot run with on these clients."""
+        own = settings.method_with(self.changes)
+        roster, algorithm = self._build(encoded, own, settings.seed)
+        algorithm.init_server()
+        num_active(len(roster.names), own.training.participation)
 
     def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
         ran, views = self.simulate(encoded, settings, seed=seed), self.views(encoded)
@@ -201,7 +183,7 @@ class Network(Candidate):
             )
             for name, state in zip(names, ran.journal.states(names), strict=True)
         }
-        return Learned(models, ran.journal.records, shared)
+        return Learned(models, ran.journal.records, shared, sent=ran.sent)
 
 
 @dataclass(frozen=True)
@@ -212,18 +194,7 @@ class Ran:
     algorithm: Algorithm
     journal: MemoryJournal
     settings: MethodSettings
-
-
-def schedule(settings: MethodSettings) -> Schedule:
-    """The rounds of a fit; clients are measured at the end only."""
-    training = settings.training
-    return Schedule(
-        rounds=training.rounds,
-        participation=training.participation,
-        final_round=training.final_round,
-        evaluate_every=0,
-        stack_width=STACK_WIDTH,
-    )
+    sent: Mapping[str, Sequence[SentTensor]]
 
 
 def _needed(shared: Mapping[str, torch.Tensor], schema: FeatureSchema) -> dict[str, torch.Tensor]:
@@ -267,7 +238,7 @@ class SharedColumns(Network):
     changes = AVERAGED
 
     def views(self, encoded: EncodedFederation) -> dict[str, tuple[str, tuple[int, ...]]]:
-        common = shared_columns([silo.columns for silo in encoded.silos])
+        common = shared_columns([silo.shared for silo in encoded.silos])
         found = {s.name: ("shared", features_from(s, common)) for s in encoded.silos}
         return found if all(inputs for _, inputs in found.values()) else {}
 
@@ -283,70 +254,12 @@ class SameSpace(Network):
 
     def views(self, encoded: EncodedFederation) -> dict[str, tuple[str, tuple[int, ...]]]:
         by_name = {silo.name: silo for silo in encoded.silos}
-        groups = groups_of_one_space({name: silo.columns for name, silo in by_name.items()})
+        groups = groups_of_one_space({name: silo.shared for name, silo in by_name.items()})
         return {
             name: (f"group {number}", tuple(range(len(by_name[name].encoder.features))))
             for number, names in enumerate(groups)
             for name in names
         }
-
-
-class LinkedColumns(Candidate):
-    """Pooled class statistics of columns of the same name, in closed form."""
-
-    name = "linked"
-    title = "linked columns: pooled class statistics"
-    federated = True
-    tasks = ("classification",)
-
-    def served(self, encoded: EncodedFederation) -> list[str]:
-        return list(linked_spaces({s.name: linked_features(s)[0] for s in encoded.silos}))
-
-    def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
-        shared = {silo.name: linked_features(silo) for silo in encoded.silos}
-        spaces = linked_spaces({name: names for name, (names, _, _) in shared.items()})
-        clients = tuple(
-            in_shared_units(silo.plain, spaces[silo.name], *shared[silo.name])
-            for silo in encoded.silos
-            if silo.name in spaces
-        )
-        data = FederatedData("tables", encoded.task, clients)
-        roster = Roster(data, settings.method.embedding, dtype=torch.float32)
-        algorithm = Linked(settings.method, roster.population, seed=seed, dtype=torch.float64)
-        journal, workshop = MemoryJournal(), Workshop(algorithm, roster, seed)
-        runner = InProcess(workshop)
-        for _ in Simulation(workshop, schedule(settings.method), journal, runner).steps():
-            pass
-        server = journal.server
-        assert server is not None
-        num = encoded.task.num_outputs
-        models = {
-            c.name: LinkedModel(
-                in_own_units(
-                    Known(algorithm.agreed, server.shared, c).model(), *shared[c.name][1:]
-                ),
-                c.classes,
-                num,
-            )
-            for c in clients
-        }
-        return Learned(models, journal.records, server.shared)
-
-
-def in_shared_units(
-    client: ClientData, space: str, names: Sequence[str], factor: Tensor, offset: Tensor
-) -> ClientData:
-    """The client with its features in the units, and under the names, that others use too."""
-    train = Split((client.train.x * factor + offset).float(), client.train.y)
-    test = Split((client.test.x * factor + offset).float(), client.test.y)
-    schema = FeatureSchema(space, tuple(names))
-    return replace(client, schema=schema, train=train, test=test)
-
-
-def in_own_units(model: Named, factor: Tensor, offset: Tensor) -> dict[str, Tensor]:
-    """The model for rows in the client's own units: (f x + o − m) / s = (x − (m − o)/f) / (s/f)."""
-    shift, scale = (model["shift"] - offset) / factor, model["scale"] / factor
-    return {**model, "shift": shift, "scale": scale}
 
 
 CANDIDATES: dict[str, Candidate] = {

@@ -28,7 +28,7 @@ def _head(fitted: FittedFederation) -> list[str]:
         "## Verdict",
         "",
         f"Held-out {verdict.metric}, {verdict.splits} splits. Federation against alone, mean over "
-        f"clients: {shown(verdict.metric, every.mean)} (95 % interval "
+        f"the clients of the fit: {shown(verdict.metric, every.mean)} (95 % interval "
         f"{shown(verdict.metric, every.low)} to {shown(verdict.metric, every.high)}).",
     ]
 
@@ -57,7 +57,8 @@ def _tail(fitted: FittedFederation) -> list[str]:
     return [
         "## What leaves a client",
         "",
-        f"In flic's rounds: {sent}, and counts of rows. Rows, encoders, embeddings and heads stay.",
+        f"In flic's rounds: {sent}, and counts of rows. Of linked columns: rows, sums and products "
+        "of features, summed over rows. Rows, encoders, embeddings and heads stay.",
         "",
         "## Limits",
         "",

@@ -20,7 +20,7 @@ from flic.data.task import Task
 class EncodedSilo:
     """One client's rows as numbers, and how they became so."""
 
-    columns: tuple[Column, ...]
+    shared: tuple[Column, ...]  # its columns under the names that they have among all clients
     declared: Declared
     encoder: TableEncoder
     data: ClientData  # features standardised by the client's own rows
@@ -60,7 +60,7 @@ def _encode(table: SiloTable, train: np.ndarray, test: np.ndarray) -> EncodedSil
     testing = table.take(test)
     data = _client(table.name, encoder.transform, encoder.features, training, testing)
     plain = _client("columns", encoder.plain, encoder.features, training, testing)
-    return EncodedSilo(table.columns, table.declared, encoder, data, plain)
+    return EncodedSilo(table.shared, table.declared, encoder, data, plain)
 
 
 def _client(
@@ -100,12 +100,11 @@ def groups_of_one_space(tables: Mapping[str, Sequence[Column]]) -> list[list[str
 
 def linked_features(silo: EncodedSilo) -> tuple[list[str], torch.Tensor, torch.Tensor]:
     """Names under which features are shared, and factor and offset into the shared units."""
-    links, apart = silo.declared.links, silo.declared.unlinked
     names, factors, offsets = [], [], []
     for feature, source in zip(silo.encoder.features, silo.encoder.sources, strict=True):
-        link = links.get(source)
-        name = feature if link is None else link.name + feature.removeprefix(source)
-        names.append(f"{feature} of {silo.name}" if source in apart else name)
+        shared = silo.declared.shared_name(source, silo.name)
+        names.append(shared + feature.removeprefix(source))
+        link = silo.declared.links.get(source)
         in_units = link is not None and feature == source
         factors.append(link.factor if link is not None and in_units else 1.0)
         offsets.append(link.offset if link is not None and in_units else 0.0)
@@ -135,13 +134,15 @@ def linked_spaces(features: Mapping[str, Sequence[str]]) -> dict[str, str]:
 def features_from(silo: EncodedSilo, columns: Sequence[Column]) -> tuple[int, ...]:
     """Positions of the features that come from some columns."""
     names = {column.name for column in columns}
-    return tuple(i for i, source in enumerate(silo.encoder.sources) if source in names)
+    shared = [silo.declared.shared_name(source, silo.name) for source in silo.encoder.sources]
+    return tuple(i for i, name in enumerate(shared) if name in names)
 
 
 def in_space(silo: EncodedSilo, inputs: Sequence[int], space: str) -> ClientData:
     """The client with some of its features, declared to lie in a space that others read too."""
     client, picked = silo.data, list(inputs)
-    names = tuple(client.schema.features[i] for i in picked)
+    shared = linked_features(silo)[0]
+    names = tuple(shared[i] for i in picked)
     return replace(
         client,
         schema=FeatureSchema(space, names),

@@ -4,7 +4,8 @@ Fitting one again, as `clone` and `cross_val_score` do, learns what the client k
 new rows; what the federation shared stays as it is. Without a federation it learns alone.
 """
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -19,12 +20,13 @@ from flic.data.tables import Declared, SiloTable, as_pandas, conform, find_colum
 from flic.data.tables.values import text_of
 from flic.data.task import Classification, Regression, Task
 from flic.errors import ConfigError
-from flic.silos.candidates import CANDIDATES, Candidate, FlicNetwork
+from flic.silos.candidate import Candidate
+from flic.silos.candidates import CANDIDATES, FlicNetwork
 from flic.silos.encoding import encode
-from flic.silos.evaluation import tempered
-from flic.silos.fitted import FittedClient, FittedFederation
+from flic.silos.fitted import FittedClient, FittedFederation, formed_rows, scores_of
 from flic.silos.joining import JoinedFlic, JoinedOffsets
-from flic.silos.models import Model, NetworkModel
+from flic.silos.linked_columns import JoinedLinked, LinkedColumns
+from flic.silos.models import LinkedModel, Model, NetworkModel
 from flic.silos.settings import FitSettings
 
 
@@ -52,8 +54,9 @@ class _Silo(BaseEstimator):
             raise ValueError(f"X has {len(frame)} rows and y {len(y)}; expected as many.")
         declared = self._declared()
         self.columns_ = find_columns(frame, declared)
-        formed, _ = conform(frame, self.columns_, declared, "the estimator")
-        table = SiloTable(self.client or "client", self.columns_, formed, y)
+        formed, _ = conform(frame, self.columns_, declared)
+        name = self.client or "client"
+        table = SiloTable(name, self.columns_, formed, y, declared=declared)
         everything = np.arange(len(y))
         encoded = encode([table], task, {table.name: (everything, everything[:0])})
         self.encoder_ = encoded.silos[0].encoder
@@ -77,6 +80,10 @@ class _Silo(BaseEstimator):
             shared = self._shared(task)
             return JoinedFlic(shared) if shared else CANDIDATES[self.method]
         model = self._kept()
+        if self.method == LinkedColumns.name:
+            linked = self._linked(model, task)
+            if linked is not None:
+                return linked
         if not isinstance(model, NetworkModel):
             raise ConfigError(
                 f"method is {self.method!r}, which needs what a federation shares; "
@@ -89,6 +96,16 @@ class _Silo(BaseEstimator):
         """The federation's anchors, where they are of the same question."""
         own = self.federation
         return own.shared if own is not None and own.task == task else {}
+
+    def _linked(self, kept: Model | None, task: Task) -> JoinedLinked | None:
+        """Linked columns without the client's own sums; a stranger to the federation has none."""
+        own = self.federation
+        if own is None or own.linked is None or own.task != task:
+            return None
+        if isinstance(kept, LinkedModel):
+            return JoinedLinked(own.linked, kept.sent)
+        # Sums that cannot be left out would test the client on rows that it has learnt from.
+        return JoinedLinked(own.linked) if self.client is None else None
 
     def _kept(self) -> Model | None:
         if self.federation is None or self.client is None:
@@ -116,9 +133,11 @@ class _Silo(BaseEstimator):
     def _scores(self, rows: Any) -> np.ndarray:
         check_is_fitted(self, "model_")
         frame = self._frame(rows, reset=False)
-        formed, _ = conform(frame, self.columns_, self._declared(), "the estimator")
-        encode = self.encoder_.plain if self.model_.plain else self.encoder_.transform
-        return tempered(self.model_.predict(encode(formed)), self.temperature_)
+        name = self.client or "client"
+        formed, odd = formed_rows(frame, self.columns_, self._declared(), name)
+        if {c.name for c in self.columns_} - {*frame.columns}:
+            warnings.warn(f"client '{name}': {odd.names[0]}", UserWarning, stacklevel=3)
+        return scores_of(formed, self.encoder_, self.model_, self.temperature_, self.task_)
 
     def _frame(self, rows: Any, *, reset: bool) -> pd.DataFrame:
         """Rows as a frame of named columns; arrays get names by position."""
@@ -171,7 +190,12 @@ class SiloClassifier(ClassifierMixin, _Silo):
         place = self._places(y)
         if self.federation is None or place is None:
             return np.unique(y, return_inverse=True)
-        return np.array(self.federation.labels, dtype=object), place
+        return self._classes(self.federation.labels), place
+
+    def _classes(self, labels: Sequence[str]) -> np.ndarray:
+        if self.federation is None or self.client is None:
+            return np.array(labels, dtype=object)
+        return self.federation.client(self.client).labelling.classes(labels)
 
     def _places(self, y: np.ndarray) -> np.ndarray | None:
         """Places of classes, by name or by raw label, in the federation's; None if not all are."""
@@ -224,5 +248,5 @@ def estimator_of(fitted: FittedFederation, name: str) -> SiloClassifier | SiloRe
     kind = SiloClassifier if isinstance(kept.task, Classification) else SiloRegressor
     made = kind(kept.candidate, fitted, name, fitted.settings.seed)._adopt(kept)
     if isinstance(made, SiloClassifier):
-        made.classes_ = np.array(kept.labels, dtype=object)
+        made.classes_ = kept.labelling.classes(kept.labels)
     return made

@@ -5,19 +5,17 @@ rows, one temperature per candidate and one choice per client follow from that o
 federation, and only then are the held-out rows looked at.
 """
 
-import multiprocessing
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
-import torch
 
 from flic.data.tables.table import TableFederation
-from flic.data.task import Classification
-from flic.federation.runners import leave_with_parent
-from flic.silos.candidates import CANDIDATES, Candidate, Learned
+from flic.data.task import Classification, TaskName
+from flic.federation.runners import open_workers
+from flic.silos.candidate import Candidate, Learned
+from flic.silos.candidates import CANDIDATES
 from flic.silos.choice import Choice, Experience, RowScores, choose, estimates, experience
 from flic.silos.encoding import EncodedFederation, EncodedSilo, encode
 from flic.silos.metrics import figures, log_likelihoods, row_scores
@@ -27,6 +25,9 @@ from flic.silos.splits import Rows, cross_validation
 
 Predictions = dict[str, dict[str, np.ndarray]]
 """candidate → client → predictions of its held-out rows."""
+
+#: What a client has without others where it has nothing in common with them.
+LINEAR_ALONE: Mapping[TaskName, str] = {"classification": "lda", "regression": "ridge"}
 
 TEMPERATURES = 2.0 ** np.arange(-6, 2.5, 0.5)
 
@@ -71,41 +72,60 @@ class Bench:
         """The clients' rows of one split, encoded."""
         return encode(self.federation.tables, self.federation.task, rows)
 
-    def candidates(self, encoded: EncodedFederation) -> dict[str, Candidate]:
-        """Candidates that have something to offer here."""
-        task, names = self.federation.task.name, self.settings.candidates
-        return {
-            name: candidate
+    @cached_property
+    def served(self) -> dict[str, list[str]]:
+        """Clients of every candidate that has something to offer.
+
+        All rows decide, once: which levels a fold happens to have must not decide who is compared.
+        """
+        rows = {t.name: (np.arange(len(t)), np.arange(0)) for t in self.federation.tables}
+        encoded, task, names = (
+            self.encode(rows),
+            self.federation.task.name,
+            self.settings.candidates,
+        )
+        clients = {
+            name: candidate.served(encoded)
             for name, candidate in self.offered.items()
-            if task in candidate.tasks
-            and (not names or name in names)
-            and candidate.served(encoded)
+            if task in candidate.tasks and (not names or name in names)
         }
+        return {name: own for name, own in clients.items() if own}
 
     def learn(self, candidate: Candidate, encoded: EncodedFederation, *, seed: int) -> Learned:
-        """One candidate's models."""
-        return candidate.learn(encoded, self.settings, seed=seed)
+        """One candidate's models of the clients it serves.
+
+        A client to whom these rows leave nothing in common with others has its own linear model.
+        """
+        served, able = self.served[candidate.name], candidate.served(encoded)
+        learned = candidate.learn(encoded, self.settings, seed=seed) if able else Learned({})
+        left = tuple(s for s in encoded.silos if s.name in served and s.name not in able)
+        alone = CANDIDATES[LINEAR_ALONE[encoded.task.name]]
+        rest = alone.learn(EncodedFederation(encoded.task, left), self.settings, seed=seed)
+        models = {**learned.models, **rest.models}
+        return replace(learned, models={client: models[client] for client in served})
 
     def predictions(self, rows: Rows, *, seed: int) -> Predictions:
         """Held-out predictions of every candidate, learnt from the training rows."""
         encoded = self.encode(rows)
         silos = {silo.name: silo for silo in encoded.silos}
         return {
-            name: _predict(self.learn(candidate, encoded, seed=seed).models, silos)
-            for name, candidate in self.candidates(encoded).items()
+            name: _predict(self.learn(self.offered[name], encoded, seed=seed).models, silos)
+            for name in self.served
         }
 
     def trial(self, training: Mapping[str, np.ndarray], *, seed: int) -> Trial:
         """Cross-validation inside the training rows."""
         tables = [t.take(training[t.name]) for t in self.federation.tables]
-        inner = replace(self, federation=replace(self.federation, tables=tuple(tables)))
         found: dict[str, dict[str, list[np.ndarray]]] = {}
         labels: dict[str, list[np.ndarray]] = {t.name: [] for t in tables}
         path = ("inner", seed)
-        for rows in cross_validation(tables, self.settings.folds, seed=seed, path=path):
+        for inner in cross_validation(tables, self.settings.folds, seed=seed, path=path):
             for table in tables:
-                labels[table.name].append(table.y[rows[table.name][1]])
-            for candidate, by_client in inner.predictions(rows, seed=seed).items():
+                labels[table.name].append(table.y[inner[table.name][1]])
+            rows = {
+                c: (training[c][train], training[c][test]) for c, (train, test) in inner.items()
+            }
+            for candidate, by_client in self.predictions(rows, seed=seed).items():
                 for client, predicted in by_client.items():
                     found.setdefault(candidate, {}).setdefault(client, []).append(predicted)
         y = {name: np.concatenate(parts) for name, parts in labels.items()}
@@ -198,24 +218,11 @@ def work_through(bench: Bench, splits: Sequence[Rows], *, workers: int) -> Itera
     """Results of the splits, in their order; they do not depend on the number of processes."""
     seeds = [bench.settings.seed + number for number in range(len(splits))]
     if workers == 1:
-        torch.set_num_threads(1)
         yield from (bench.split(rows, seed=s) for rows, s in zip(splits, seeds, strict=True))
         return
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, spawn, _equip, (bench,)) as pool:
-        yield from pool.map(_split, splits, seeds)
+    with open_workers(bench, workers=workers, advice="try again with fewer --workers") as opened:
+        yield from opened.do(_split, zip(splits, seeds, strict=True))
 
 
-_bench: Bench | None = None
-
-
-def _equip(bench: Bench) -> None:
-    global _bench
-    threading.Thread(target=leave_with_parent, daemon=True).start()
-    torch.set_num_threads(1)
-    _bench = bench
-
-
-def _split(rows: Rows, seed: int) -> SplitResult:
-    assert _bench is not None
-    return _bench.split(rows, seed=seed)
+def _split(bench: Bench, rows: Rows, seed: int) -> SplitResult:
+    return bench.split(rows, seed=seed)

@@ -1,6 +1,6 @@
 """Federation: the product from Python, in a few verbs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,6 +12,7 @@ from flic.data.tables import (
     read_federation,
     tables_from_frames,
 )
+from flic.data.tables.declared import Raw
 from flic.data.tables.labels import LabelNames
 from flic.data.task import TaskName
 from flic.errors import ConfigError
@@ -111,9 +112,18 @@ class Federation:
         return estimator_of(self.fitted, name)
 
     def join(
-        self, name: str, frame: Any, *, label: str, declared: Declared | None = None
+        self,
+        name: str,
+        frame: Any,
+        *,
+        label: str,
+        labels: Mapping[str, Sequence[Raw]] | None = None,
+        declared: Declared | None = None,
     ) -> ClientVerdict:
-        """Let a new site in: it learns from the shared anchors alone and sends nothing."""
+        """Let a new site in: it learns from what is shared alone and sends nothing.
+
+        `labels` says which of its raw labels mean a class, where the others' do not.
+        """
         own = self.fitted
         table, _ = client_from_frame(
             name,
@@ -121,7 +131,7 @@ class Federation:
             label=label,
             task=own.task,
             labels=own.labels,
-            own_labels=label_names(own),
+            own_labels=label_names(own, labels),
             declared=declared,
         )
         self._fitted = join(own, table)

@@ -9,13 +9,14 @@ import pandas as pd
 from torch import Tensor
 
 from flic.data.tables import Column, Declared, Labelling, SiloTable, conform
+from flic.data.tables.columns import BadValues, Oddities
 from flic.data.tables.encoder import TableEncoder
 from flic.data.task import Classification, Task
 from flic.errors import ConfigError, DataError
 from flic.federation.journal import Record
-from flic.silos.candidates import CANDIDATES
 from flic.silos.choice import Experience
 from flic.silos.evaluation import tempered
+from flic.silos.linked_columns import LinkedState
 from flic.silos.models import Model
 from flic.silos.settings import FitSettings
 from flic.silos.verdict import Verdict
@@ -28,7 +29,8 @@ class Predicted:
     values: np.ndarray  # names of classes, or responses
     probabilities: np.ndarray | None  # [rows, classes]; None in a regression
     scores: np.ndarray  # log-probabilities, or responses in one column
-    notes: Sequence[str]
+    notes: Sequence[str]  # about whole columns
+    bad: Mapping[str, BadValues]  # column → values that are none of its kind
     unseen: Mapping[str, Sequence[str]]  # column → levels that no training row had
 
 
@@ -74,22 +76,51 @@ class FittedClient:
 
     def predict(self, frame: pd.DataFrame) -> Predicted:
         """Predictions of raw rows."""
-        rows = frame.drop(columns=self.labelling.column, errors="ignore")  # labels may come along
-        formed, notes = conform(rows, self.columns, self.declared, f"client '{self.name}'")
-        if not set(frame.columns) & {column.name for column in self.columns}:
-            raise DataError(
-                f"client '{self.name}': the rows have none of its {len(self.columns)} columns; "
-                f"expected {', '.join(c.name for c in self.columns[:5])} and so on. Give a file of "
-                "this client."
+        known = [self.labelling.column, *(self.labelling.site or ())[:1]]
+        rows = frame.drop(columns=known, errors="ignore")  # labels may come along
+        formed, odd = formed_rows(rows, self.columns, self.declared, self.name)
+        notes = [f"client '{self.name}': {note}" for note in odd.names]
+        if not self.labelling.is_own(frame, self.declared).all():
+            notes.append(
+                f"client '{self.name}': some rows are of other sites; they are predicted as if "
+                "they were its own."
             )
-        encode = self.encoder.plain if self.model.plain else self.encoder.transform
-        x, unseen = encode(formed), self.encoder.unseen(formed)
-        raw = self.model.predict(x) if len(x) else np.zeros((0, self.task.num_outputs))
-        scores = tempered(raw, self.temperature) if len(x) else raw
+        scores = scores_of(formed, self.encoder, self.model, self.temperature, self.task)
+        unseen = self.encoder.unseen(formed)
         if not isinstance(self.task, Classification):
-            return Predicted(scores[:, 0], None, scores, notes, unseen)
+            return Predicted(scores[:, 0], None, scores, notes, odd.bad, unseen)
         names = np.array(self.labels, dtype=object)
-        return Predicted(names[scores.argmax(1)], np.exp(scores), scores, notes, unseen)
+        return Predicted(names[scores.argmax(1)], np.exp(scores), scores, notes, odd.bad, unseen)
+
+
+def formed_rows(
+    rows: pd.DataFrame, columns: Sequence[Column], declared: Declared, client: str
+) -> tuple[pd.DataFrame, Oddities]:
+    """Raw rows in the form of a client's columns, and what was odd about them.
+
+    Raises:
+        DataError: the rows have none of its columns.
+    """
+    if not set(rows.columns) & {column.name for column in columns}:
+        raise DataError(
+            f"client '{client}': the rows have none of its {len(columns)} columns; expected "
+            f"{', '.join(c.name for c in columns[:5])} and so on. Give rows of this client."
+        )
+    return conform(rows, columns, declared)
+
+
+def scores_of(
+    formed: pd.DataFrame,
+    encoder: TableEncoder,
+    model: Model,
+    temperature: float | None,
+    task: Task,
+) -> np.ndarray:
+    """Log-probabilities, or responses in one column, of rows in their form."""
+    x = encoder.plain(formed) if model.plain else encoder.transform(formed)
+    if not len(x):
+        return np.zeros((0, task.num_outputs))
+    return tempered(model.predict(x), temperature)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +137,9 @@ class FittedFederation:
     temperatures: Mapping[str, float]
     records: Sequence[Record]  # of flic's rounds
     portrait: Mapping[str, Any]  # plain values for the report: latent view, alignment, traffic
+    environment: Mapping[str, str]  # versions and machine of the fit
     notices: Sequence[str] = ()
+    linked: LinkedState | None = None  # of linked columns, likewise
 
     def __repr__(self) -> str:
         return f"FittedFederation({', '.join(self.clients)})"
@@ -136,7 +169,3 @@ class FittedFederation:
             clients={**self.clients, client.name: client},
             verdict=replace(self.verdict, clients=lines, candidates=candidates),
         )
-
-    def title_of(self, name: str) -> str:
-        """What a client keeps, in words."""
-        return CANDIDATES[self.client(name).candidate].title

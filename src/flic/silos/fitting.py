@@ -1,16 +1,22 @@
 """The fit: verdict by splits, choice on all rows, and the models that are kept."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
 from flic.data.tables import TableFederation
 from flic.data.task import TaskName
 from flic.errors import ConfigError
-from flic.silos.candidates import CANDIDATES, FlicNetwork, Learned
+from flic.federation.runners import one_thread
+from flic.report.run_folder import environment
+from flic.silos.candidate import Learned
+from flic.silos.candidates import CANDIDATES, FlicNetwork, Network
 from flic.silos.encoding import EncodedFederation
 from flic.silos.evaluation import Bench, Trial, work_through
 from flic.silos.fitted import FittedClient, FittedFederation
+from flic.silos.linked_columns import LinkedColumns, explanations
 from flic.silos.portrait import portrait
 from flic.silos.settings import FitSettings
 from flic.silos.splits import outer_splits
@@ -20,6 +26,7 @@ OnStep = Callable[[int, int, str], None]
 """Told after every step: how many are done, how many there are, and what is next."""
 
 
+@one_thread()
 def fit(
     federation: TableFederation,
     settings: FitSettings,
@@ -28,8 +35,8 @@ def fit(
     on_step: OnStep = lambda done, total, what: None,
 ) -> FittedFederation:
     """Every candidate on every split, then what each client keeps, trained on all its rows."""
+    refuse(federation, settings)
     bench = Bench(federation, settings)
-    refuse_candidates(settings, federation.task.name)
     splits = outer_splits(federation.tables, settings)
     total = len(splits) + 2
     on_step(0, total, "splits")
@@ -54,14 +61,28 @@ def fit(
         known=final.known,
         temperatures=final.temperatures,
         records=learned[FlicNetwork.name].records if FlicNetwork.name in learned else (),
-        portrait=portrait(bench, splits[0]),
-        notices=federation.notices,
+        portrait={**portrait(bench, splits[0]), "traffic": _traffic(federation.names, learned)},
+        environment=environment(),
+        notices=(*federation.notices, *_explanations(encoded, settings, learned)),
+        linked=learned[LinkedColumns.name].linked if LinkedColumns.name in learned else None,
     )
     on_step(total, total, "done")
     return fitted
 
 
-def refuse_candidates(settings: FitSettings, task: TaskName) -> None:
+def refuse(federation: TableFederation, settings: FitSettings) -> None:
+    """Refuse, before work starts, settings with which these tables cannot be fitted."""
+    _refuse_candidates(settings, federation.task.name)
+    outer_splits(federation.tables, settings)
+    bench = Bench(federation, settings)
+    encoded = bench.encode({t.name: (np.arange(len(t)), np.arange(0)) for t in federation.tables})
+    for name in bench.served:
+        candidate = bench.offered[name]
+        if isinstance(candidate, Network):
+            candidate.refuse(encoded, settings)
+
+
+def _refuse_candidates(settings: FitSettings, task: TaskName) -> None:
     """Refuse candidates that nobody knows, or of which none stays alone."""
     unknown = [name for name in settings.candidates if name not in CANDIDATES]
     if unknown:
@@ -79,11 +100,33 @@ def refuse_candidates(settings: FitSettings, task: TaskName) -> None:
 
 
 def _learn_kept(bench: Bench, encoded: EncodedFederation, final: Trial) -> dict[str, Learned]:
-    """Models of all rows by every candidate that someone keeps, and by flic for newcomers."""
+    """Models of all rows by every candidate that someone keeps, or that newcomers may join."""
     kept = {choice.candidate for choice in final.choices["kept"].values()}
-    able = bench.candidates(encoded)
-    wanted = [name for name in able if name in kept or name == FlicNetwork.name]
-    return {name: bench.learn(able[name], encoded, seed=bench.settings.seed) for name in wanted}
+    wanted = [n for n in bench.served if n in {*kept, FlicNetwork.name, LinkedColumns.name}]
+    seed = bench.settings.seed
+    return {name: bench.learn(bench.offered[name], encoded, seed=seed) for name in wanted}
+
+
+def _traffic(names: Sequence[str], learned: Mapping[str, Learned]) -> list[dict[str, Any]]:
+    """What leaves each client for the models that are kept, and for those that newcomers join."""
+    return [
+        {
+            "client": client,
+            "tensors": [
+                {**asdict(tensor), "name": f"{candidate}: {tensor.name}"}
+                for candidate, own in learned.items()
+                for tensor in own.sent.get(client, ())
+            ],
+        }
+        for client in names
+    ]
+
+
+def _explanations(
+    encoded: EncodedFederation, settings: FitSettings, learned: Mapping[str, Learned]
+) -> Sequence[str]:
+    linked = learned.get(LinkedColumns.name)
+    return explanations(encoded, settings, linked) if linked is not None else ()
 
 
 def _clients(

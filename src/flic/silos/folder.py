@@ -6,6 +6,7 @@ DIR/
   rounds.json        flic's rounds: loss terms, bytes sent
   portrait.json      plain values for the report
   shared.safetensors α and the anchors: what a newcomer is given
+  linked.safetensors sums over all clients of linked columns, likewise
   clients/00-NAME/   one folder per client, to be kept by that client alone:
     client.json        columns, labels and the fitted encoder
     model.json, model.safetensors or model.skops
@@ -19,37 +20,47 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
+from flic.data.schema import SharedFeatures
 from flic.data.tables import Column, Declared, Labelling
 from flic.data.tables.encoder import TableEncoder
 from flic.data.task import Classification, Regression, Task
 from flic.errors import DamagedModel, RunFolderError
 from flic.federation.checkpoint import write_atomically
-from flic.report.run_folder import environment
 from flic.silos.card import model_card
 from flic.silos.choice import Experience
 from flic.silos.fitted import FittedClient, FittedFederation
+from flic.silos.linked_columns import LinkedState
 from flic.silos.models import KINDS, Saved
 from flic.silos.settings import FitSettings
 from flic.silos.verdict import ClientVerdict, Difference, Verdict
 
-VERSION = 1
+VERSION = 2
 MANIFEST = "federation.json"
+WAITING = ".partial"  # of an update: new files on their way to their places
 
 
 def refuse_occupied(folder: Path) -> None:
-    """Refuse a place that holds anything, before work starts."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    """Refuse a place that holds anything or cannot be written to, before work starts."""
+    try:
+        occupied = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+        nearest = next(place for place in folder.resolve().parents if place.exists())
+        TemporaryDirectory(dir=nearest).cleanup()  # nothing is promised by permissions alone
+    except OSError as error:
+        raise RunFolderError(
+            f"{folder} cannot be made ({error.strerror}); expected a place for a new folder. "
+            "Choose another with --out."
+        ) from None
+    if occupied:
         raise RunFolderError(
             f"{folder} already holds something; expected a new or empty folder. Choose another "
             "with --out, or remove it."
@@ -61,35 +72,59 @@ def save(fitted: FittedFederation, folder: Path) -> None:
     refuse_occupied(folder)
     folder = folder.resolve()  # "." has no name to write beside
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _waiting(_files(fitted), folder.with_name(f".{folder.name}.partial")) as written:
-        written.replace(folder)
+    place = folder.with_name(f".{folder.name}.partial")
+    try:
+        _write(_files(fitted), place)
+        place.replace(folder)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def update(fitted: FittedFederation, folder: Path) -> None:
-    """Bring a folder up to date: the disk holds all new files before the first takes its place."""
+    """Bring a folder up to date: the disk holds all new files before the first takes its place.
+
+    Stopped before that, the folder is as it was; stopped later, it is read as if it were finished.
+    """
+    _finish(folder)
     changed = {
         name: content
         for name, content in _files(fitted).items()
         if not (folder / name).exists() or (folder / name).read_bytes() != content
     }
-    with _waiting(changed, folder / ".partial") as written:
-        for name in changed:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (written / name).replace(folder / name)
-
-
-@contextmanager
-def _waiting(files: Mapping[str, bytes], place: Path) -> Generator[Path]:
-    """A folder with the files for as long as it takes to put them where they belong."""
-    shutil.rmtree(place, ignore_errors=True)
     try:
-        for name, content in files.items():
-            path = place / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, content)
-        yield place
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+        _write(changed, folder / WAITING)
+    except BaseException:
+        shutil.rmtree(folder / WAITING, ignore_errors=True)
+        raise
+    _finish(folder)
+
+
+def _write(files: Mapping[str, bytes], place: Path) -> None:
+    """A folder of the files; they are all there if the last is."""
+    shutil.rmtree(place, ignore_errors=True)
+    for name, content in files.items():
+        path = place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
+
+
+def _finish(folder: Path) -> None:
+    """Let files that wait take their places, the manifest last; without one, some were lost."""
+    waiting = folder / WAITING
+    if (waiting / MANIFEST).exists():
+        files = [path for path in waiting.rglob("*") if path.is_file()]
+        for path in sorted(files, key=lambda path: path == waiting / MANIFEST):
+            target = folder / path.relative_to(waiting)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(target)
+    shutil.rmtree(waiting, ignore_errors=True)
+
+
+def _current(folder: Path, name: str) -> Path:
+    """Where a file is: in its place, or in that of an update that was stopped half-way."""
+    waiting = folder / WAITING
+    use = (waiting / MANIFEST).exists() and (waiting / name).exists()
+    return (waiting if use else folder) / name
 
 
 def _files(fitted: FittedFederation) -> dict[str, bytes]:
@@ -100,19 +135,23 @@ def _files(fitted: FittedFederation) -> dict[str, bytes]:
         "rounds.json": _json(fitted.records),
         "portrait.json": _json(fitted.portrait),
         "shared.safetensors": save_tensors({n: t.contiguous() for n, t in fitted.shared.items()}),
+        "linked.safetensors": save_tensors(
+            {n: t.contiguous() for n, t in fitted.linked.tensors.items()} if fitted.linked else {}
+        ),
         "README.md": model_card(fitted).encode(),
     }
     for name, client in fitted.clients.items():
         files |= {f"{places[name]}/{file}": c for file, c in _client_files(client).items()}
     body = {
         "task": _task_facts(fitted.task),
+        "linked": _linked_facts(fitted.linked),
         "labels": list(fitted.labels),
         "settings": fitted.settings.model_dump(mode="json"),
         "clients": places,
         "known": {name: asdict(known) for name, known in fitted.known.items()},
         "temperatures": dict(fitted.temperatures),
         "notices": list(fitted.notices),
-        "environment": environment(),
+        "environment": dict(fitted.environment),
         "files": {name: _digest(content) for name, content in files.items()},
     }
     manifest = {"version": VERSION, "sha256": _digest(_canonical(body)), "federation": body}
@@ -149,17 +188,16 @@ def _client_files(client: FittedClient) -> dict[str, bytes]:
 def load(folder: Path) -> FittedFederation:
     """The federation, if it is what was written."""
     body = _manifest(folder)
-    files = {name: _read(folder, name, digest) for name, digest in body["files"].items()}
     try:
+        files = {name: _read(folder, name, digest) for name, digest in body["files"].items()}
         return _federation(body, files)
-    except (KeyError, TypeError, ValueError, ValidationError, SafetensorError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, SafetensorError) as error:
         raise _damaged(folder, f"its parts do not fit together: {error}") from error
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
-    path = folder / MANIFEST
     try:
-        outer = json.loads(path.read_bytes())
+        outer = json.loads(_current(folder, MANIFEST).read_bytes())
         version, digest, body = outer["version"], outer["sha256"], outer["federation"]
     except FileNotFoundError:
         raise RunFolderError(
@@ -180,7 +218,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 def _read(folder: Path, name: str, digest: str) -> bytes:
     try:
-        content = (folder / name).read_bytes()
+        content = _current(folder, name).read_bytes()
     except OSError as error:
         raise _damaged(folder, f"{name} cannot be read ({error.strerror})") from None
     if _digest(content) != digest:
@@ -204,12 +242,30 @@ def _federation(body: Mapping[str, Any], files: Mapping[str, bytes]) -> FittedFe
         verdict=_verdict(json.loads(files["verdict.json"])),
         clients={n: _client(place, files, task, labels) for n, place in body["clients"].items()},
         shared=load_tensors(files["shared.safetensors"]),
+        linked=_linked(body["linked"], files["linked.safetensors"]),
         known={name: Experience(**known) for name, known in body["known"].items()},
         temperatures=body["temperatures"],
         records=json.loads(files["rounds.json"]),
         portrait=json.loads(files["portrait.json"]),
+        environment=body["environment"],
         notices=body["notices"],
     )
+
+
+def _linked_facts(linked: LinkedState | None) -> dict[str, Any] | None:
+    if linked is None:
+        return None
+    return {"seed": linked.seed, "spaces": {n: asdict(s) for n, s in linked.spaces.items()}}
+
+
+def _linked(facts: Mapping[str, Any] | None, content: bytes) -> LinkedState | None:
+    if facts is None:
+        return None
+    spaces = {
+        name: SharedFeatures(tuple(own["names"]), tuple(own["block"]))
+        for name, own in facts["spaces"].items()
+    }
+    return LinkedState(spaces, facts["seed"], load_tensors(content))
 
 
 def _client(
@@ -223,15 +279,21 @@ def _client(
         load_tensors(tensors) if tensors is not None else {},
         files.get(f"{place}/model.skops", b""),
     )
+    own = KINDS[saved.kind].load(saved, task)
+    encoder = TableEncoder.model_validate(facts["encoder"])
+    if not own.reads(encoder.features):
+        raise ValueError(
+            f"the model of client {facts['name']!r} reads other features than its encoder writes"
+        )
     return FittedClient(
         name=facts["name"],
         columns=tuple(Column(**column) for column in facts["columns"]),
         declared=Declared.model_validate(facts["declared"]),
         labelling=Labelling.model_validate(facts["labelling"]),
-        encoder=TableEncoder.model_validate(facts["encoder"]),
+        encoder=encoder,
         candidate=facts["candidate"],
         temperature=facts["temperature"],
-        model=KINDS[saved.kind].load(saved, task),
+        model=own,
         task=task,
         labels=labels,
     )

@@ -1,4 +1,8 @@
-"""A new site: it gets {α, μ}, learns φ and β alone, sends nothing, and has the same verdict."""
+"""A new site: it gets what is shared, learns alone, sends nothing, and has the same verdict.
+
+Of flic it gets {α, μ} and learns φ and β; of linked columns everyone's sums, and nothing is learnt
+but how much its own rows count beside them.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,15 +16,19 @@ from flic.data.batches import Duration
 from flic.data.client_data import FederatedData
 from flic.data.tables import SiloTable, TableFederation
 from flic.data.tables.declared import Raw
-from flic.data.tables.labels import LabelNames
+from flic.data.tables.labels import LabelNames, quoted
+from flic.data.tables.values import text_of
 from flic.data.task import Task as Question
 from flic.errors import ConfigError
 from flic.federation.roster import Roster
+from flic.federation.runners import one_thread
 from flic.federation.work import Stage, Task, Workshop
-from flic.silos.candidates import CANDIDATES, Candidate, FlicNetwork, Learned
-from flic.silos.encoding import EncodedFederation, EncodedSilo, in_space
+from flic.silos.candidate import Candidate, Learned
+from flic.silos.candidates import CANDIDATES, FlicNetwork
+from flic.silos.encoding import EncodedFederation, EncodedSilo, in_space, linked_features
 from flic.silos.evaluation import Before, Bench, work_through
 from flic.silos.fitted import FittedClient, FittedFederation
+from flic.silos.linked_columns import JoinedLinked, LinkedColumns
 from flic.silos.models import NetworkModel
 from flic.silos.settings import FitSettings
 from flic.silos.splits import outer_splits
@@ -81,7 +89,7 @@ class JoinedOffsets(Candidate):
 
     def _join(self, silo: EncodedSilo, task: Question, seed: int) -> NetworkModel:
         known = set(self._model.schema.features)
-        names = silo.data.schema.features
+        names = linked_features(silo)[0]
         inputs = tuple(i for i, feature in enumerate(names) if feature in known)
         client = in_space(silo, inputs, self._model.schema.space)
         method, own = self._model.method, self._model.settings
@@ -114,6 +122,7 @@ def with_whole_budget(settings: MethodSettings) -> MethodSettings:
     return settings.model_copy(update=update)
 
 
+@one_thread()
 def join(fitted: FittedFederation, table: SiloTable, *, workers: int = 1) -> FittedFederation:
     """The federation with one more client; nothing of the others changes."""
     _refuse(fitted, table)
@@ -122,6 +131,8 @@ def join(fitted: FittedFederation, table: SiloTable, *, workers: int = 1) -> Fit
     }
     if fitted.shared:
         offered[FlicNetwork.name] = JoinedFlic(fitted.shared)
+    if fitted.linked is not None:
+        offered[LinkedColumns.name] = JoinedLinked(fitted.linked)
     bench = Bench(
         TableFederation(fitted.task, fitted.labels, (table,)),
         fitted.settings,
@@ -149,26 +160,32 @@ def _refuse(fitted: FittedFederation, table: SiloTable) -> None:
         )
 
 
-def label_names(fitted: FittedFederation) -> LabelNames | None:
-    """How a newcomer's labels are read: as the others' are, or by the names of the classes."""
+def label_names(
+    fitted: FittedFederation, own: Mapping[str, Sequence[Raw]] | None = None
+) -> LabelNames | None:
+    """How a newcomer's labels are read: as it says, as the others' are, or by the classes' names.
+
+    Raises:
+        ConfigError: what it says is of no class.
+    """
+    strange = [name for name in own or {} if name not in fitted.labels]
+    if strange:
+        known = f"{quoted(fitted.labels)}" if fitted.labels else "none, since it is a regression"
+        raise ConfigError(
+            f"labels have the classes {quoted(strange)}; expected classes of the federation, "
+            f"{known}. Correct the names."
+        )
     if not fitted.labels:
         return None
-    values: dict[str, dict[str, None]] = {label: {label: None} for label in fitted.labels}
-    taken = set(fitted.labels)
+    values = {
+        label: dict.fromkeys(map(text_of, (own or {}).get(label, ()))) for label in fitted.labels
+    }
+    taken = {value for texts in values.values() for value in texts}
+    shared = [(label, i) for i, label in enumerate(fitted.labels)]
     for client in fitted.clients.values():
-        for value, position in (client.labelling.positions or {}).items():
-            if value not in taken:
-                values[fitted.labels[position]][value] = None
-                taken.add(value)
-    return {label: tuple(own) for label, own in values.items()}
-
-
-def declared_missing(assignments: Sequence[str]) -> dict[str, tuple[Raw, ...]]:
-    """Values that mean "not measured", from COLUMN=VALUE."""
-    found: dict[str, tuple[Raw, ...]] = {}
-    for text in assignments:
-        column, separator, value = text.partition("=")
-        if not separator or not column:
-            raise ConfigError(f"--missing {text!r}: expected COLUMN=VALUE, such as chol=0.")
-        found[column] = (*found.get(column, ()), value)
-    return found
+        shared += (client.labelling.positions or {}).items()
+    for value, position in shared:
+        if value not in taken:
+            values[fitted.labels[position]][value] = None
+            taken.add(value)
+    return {label: tuple(texts) for label, texts in values.items()}

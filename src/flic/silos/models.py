@@ -15,6 +15,7 @@ from torch import Tensor
 
 from flic.algorithms import Algorithm, MethodSettings, ServerState, build_algorithm
 from flic.algorithms.experts import apply_mix
+from flic.algorithms.pooling import Sent
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification, Regression, Task
@@ -48,6 +49,10 @@ class Model(ABC):
         """Log-probabilities of the classes, or responses in one column, of encoded rows."""
 
     @abstractmethod
+    def reads(self, features: Sequence[str]) -> bool:
+        """Whether rows of these encoded features are what it was learnt from."""
+
+    @abstractmethod
     def save(self) -> Saved:
         """The model as plain values."""
 
@@ -75,6 +80,9 @@ class LinearModel(Model):
         scores = x.astype(float) @ self.weights + self.bias
         return scores if self.is_regression else log_probabilities(scores)
 
+    def reads(self, features: Sequence[str]) -> bool:
+        return len(features) == len(self.weights)
+
     def save(self) -> Saved:
         tensors = {"weights": torch.from_numpy(self.weights), "bias": torch.from_numpy(self.bias)}
         return Saved(self.kind, {}, tensors)
@@ -82,7 +90,8 @@ class LinearModel(Model):
     @classmethod
     def load(cls, saved: Saved, task: Task) -> "LinearModel":
         weights, bias = (saved.tensors[name].numpy() for name in ("weights", "bias"))
-        if weights.ndim != 2 or bias.shape != (task.num_outputs,) != weights.shape[1:]:
+        outputs = (task.num_outputs,)
+        if weights.ndim != 2 or bias.shape != outputs or weights.shape[1:] != outputs:
             raise DamagedModel(
                 f"a linear model has weights {weights.shape} and bias {bias.shape}; expected "
                 f"{task.num_outputs} outputs. Fit the federation again."
@@ -111,6 +120,9 @@ class BoostedModel(Model):
         probabilities[:, self.estimator.classes_] = self.estimator.predict_proba(x)
         with np.errstate(divide="ignore"):
             return np.log(probabilities)
+
+    def reads(self, features: Sequence[str]) -> bool:
+        return len(features) == self.estimator.n_features_in_
 
     def save(self) -> Saved:
         import skops.io
@@ -190,6 +202,10 @@ class NetworkModel(Model):
             return log_probabilities(scores.numpy())
         return scores.numpy().astype(float)
 
+    def reads(self, features: Sequence[str]) -> bool:
+        read = [features[i] for i in self.inputs if 0 <= i < len(features)]
+        return read == [*self.schema.features]
+
     def save(self) -> Saved:
         facts = {
             "method": self.method,
@@ -235,6 +251,7 @@ class LinkedModel(Model):
     tensors: Mapping[str, Tensor]
     classes: tuple[int, ...]
     num_outputs: int
+    sent: Sent  # its own part of everyone's sums, to be left out when it learns again
     plain: ClassVar[bool] = True
 
     def predict(self, x: np.ndarray) -> np.ndarray:
@@ -242,12 +259,21 @@ class LinkedModel(Model):
         scores[:, list(self.classes)] = apply_mix(self.tensors, torch.from_numpy(x)).numpy()
         return scores
 
+    def reads(self, features: Sequence[str]) -> bool:
+        return len(features) == len(self.tensors["shift"])
+
     def save(self) -> Saved:
-        return Saved(self.kind, {"classes": list(self.classes)}, self.tensors)
+        sent = {f"sent.{kind}.{n}": t for kind, own in self.sent.items() for n, t in own.items()}
+        return Saved(self.kind, {"classes": list(self.classes)}, {**self.tensors, **sent})
 
     @classmethod
     def load(cls, saved: Saved, task: Task) -> "LinkedModel":
-        model = cls(saved.tensors, tuple(saved.facts["classes"]), task.num_outputs)
+        sent: Sent = {
+            "linear": _under("sent.linear.", saved.tensors),
+            "mapped": _under("sent.mapped.", saved.tensors),
+        }
+        tensors = {n: t for n, t in saved.tensors.items() if not n.startswith("sent.")}
+        model = cls(tensors, tuple(saved.facts["classes"]), task.num_outputs, sent)
         try:
             model.predict(np.zeros((1, len(saved.tensors["shift"])), np.float32))
         except (RuntimeError, KeyError, IndexError) as error:

@@ -1,4 +1,4 @@
-"""What the report shows of a fit beyond its verdict: rows seen through φ, alignment, traffic.
+"""What the report shows of a fit beyond its verdict: rows seen through φ, and alignment.
 
 Taken from flic on the first split, so that rows it has not trained on can be seen too. Places of
 rows in the plane are kept with the fit, rows themselves are not.
@@ -9,25 +9,25 @@ from typing import Any
 
 from flic.algorithms.network import NetworkMethod
 from flic.data.task import Classification
-from flic.report.page.through_phi import alignment, latent, read, traffic
-from flic.silos.candidates import STACK_WIDTH, FlicNetwork
+from flic.report.page.through_phi import alignment, latent, read
+from flic.silos.candidate import STACK_WIDTH
+from flic.silos.candidates import FlicNetwork
 from flic.silos.evaluation import Bench
 from flic.silos.splits import Rows
 
 
 def portrait(bench: Bench, rows: Rows) -> dict[str, Any]:
     """Plain values for the report; empty where flic is not among the candidates."""
-    encoded = bench.encode(rows)
-    candidate = bench.candidates(encoded).get(FlicNetwork.name)
-    if not isinstance(candidate, FlicNetwork):
+    candidate = bench.offered.get(FlicNetwork.name)
+    if FlicNetwork.name not in bench.served or not isinstance(candidate, FlicNetwork):
         return {}
+    encoded = bench.encode(rows)
     ran = candidate.simulate(encoded, bench.settings, seed=bench.settings.seed)
     assert isinstance(ran.algorithm, NetworkMethod)
     seen = read(ran.roster, ran.algorithm, ran.journal, stack_width=STACK_WIDTH)
     found = {
         "latent": asdict(latent(seen, seed=bench.settings.seed)),
         "alignment": [asdict(cell) for cell in alignment(seen)],
-        "traffic": [asdict(client) for client in traffic(seen, ran.journal.records)],
         "never_left": list(seen.kept),
     }
     return _with_names(found, bench) if isinstance(seen.task, Classification) else found

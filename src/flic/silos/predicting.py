@@ -3,12 +3,14 @@
 import csv
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from flic.data.tables import stream_table
+from flic.data.tables.columns import BadValues, about_bad
 from flic.data.tables.labels import quoted
 from flic.data.task import Classification
 from flic.errors import ConfigError, DataError
@@ -33,7 +35,8 @@ def predict_file(
         with temporary.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(_header(client))
-            for _, predicted in _parts(client, source, tell, encoding):
+            rows = stream_table(source, chunk_rows=CHUNK_ROWS, encoding=encoding)
+            for _, predicted in _parts(client, rows, tell):
                 writer.writerows(_rows(predicted))
                 count += len(predicted.values)
             file.flush()
@@ -61,42 +64,62 @@ def refuse_target(target: Path) -> None:
 def evaluate_file(
     client: FittedClient, source: Path, *, tell: Tell, encoding: str = "utf-8"
 ) -> tuple[int, dict[str, float]]:
-    """Number of labelled rows of a file, and the metrics of their predictions."""
+    """Number of the client's labelled rows in a file, and the metrics of their predictions."""
+    rows = stream_table(source, chunk_rows=CHUNK_ROWS, encoding=encoding)
     scores: list[np.ndarray] = []
     labels: list[np.ndarray] = []
-    for frame, predicted in _parts(client, source, tell, encoding):
-        y, rows = client.labelling.read(frame, client.declared)
-        scores.append(predicted.scores[rows])
+    for frame, predicted in _parts(client, _own(client, rows), tell):
+        y, known = client.labelling.read(frame, client.declared)
+        scores.append(predicted.scores[known])
         labels.append(y)
-    y = np.concatenate(labels)
-    if not len(y):
+    if not sum(map(len, labels)):
         raise DataError(
-            f"{source}: no row has a label in column '{client.labelling.column}'; expected one at "
-            "least. Give rows with known labels."
+            f"{source}: no row of client '{client.name}' has a label in column "
+            f"'{client.labelling.column}'; expected one at least. Give rows with known labels."
         )
+    y = np.concatenate(labels)
     return len(y), figures(client.task, np.concatenate(scores), y)
 
 
+def _own(client: FittedClient, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """The client's own rows of a file that may hold those of other sites."""
+    for frame in frames:
+        is_own = client.labelling.is_own(frame, client.declared)
+        if is_own.any():
+            yield frame.loc[is_own].reset_index(drop=True)
+
+
 def _parts(
-    client: FittedClient, source: Path, tell: Tell, encoding: str
+    client: FittedClient, frames: Iterator[pd.DataFrame], tell: Tell
 ) -> Iterator[tuple[pd.DataFrame, Predicted]]:
     """Raw and predicted rows, part by part; what is noted of several parts is told once."""
     told: set[str] = set()
     unseen: dict[str, list[str]] = {}
-    for frame in stream_table(source, chunk_rows=CHUNK_ROWS, encoding=encoding):
+    bad: dict[str, BadValues] = {}
+    rows = 0
+    for frame in frames:
         predicted = client.predict(frame)
         for note in predicted.notes:
             if note not in told:
                 told.add(note)
                 tell(note)
+        for column, own in predicted.bad.items():
+            first = bad.get(column) or replace(own, count=0, row=rows + own.row)
+            bad[column] = replace(first, count=first.count + own.count)
         for column, levels in predicted.unseen.items():
-            own = unseen.setdefault(column, [])
-            own += [level for level in levels if level not in own][: EXAMPLES - len(own)]
+            own_levels = unseen.setdefault(column, [])
+            new = [level for level in levels if level not in own_levels]
+            own_levels += new[: EXAMPLES - len(own_levels)]
+        rows += len(frame)
         yield frame, predicted
+    for column, own in bad.items():
+        tell(f"client '{client.name}': {about_bad(column, own)}")
     for column, levels in unseen.items():
+        by_letters = column in client.encoder.read_by_letters
+        how = "are read by their letters" if by_letters else "count as none of its levels"
         tell(
             f"client '{client.name}': column '{column}' has levels that no training row had, such "
-            f"as {quoted(levels)}; they count as none of its levels."
+            f"as {quoted(levels)}; they {how}."
         )
 
 

@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from flic.algorithms.presets import PRESETS
 from flic.algorithms.settings import MethodSettings
+from flic.alignment.anchors import MetaClasses
 from flic.data.task import Task, TaskName
 from flic.errors import ConfigError
 from flic.settings import Section, explain, merge
@@ -49,7 +50,7 @@ class FitSettings(Section):
     folds: int = Field(default=3, ge=2)  # within the training rows, to choose a model
     metric: Metric | None = None  # None: accuracy, or R²
     candidates: tuple[str, ...] = ()  # names of the models to compare; empty: all
-    meta_classes: int | tuple[int, ...] | None = None  # anchors, or the anchor of each class
+    meta_classes: MetaClasses = None  # anchors, or the anchor of each class
     network: dict[str, Any] = Field(default_factory=dict)  # on top of NETWORK, section by section
 
     @field_validator("network")

@@ -5,7 +5,7 @@ Classes keep their shares on both sides; rows with responses are spread over the
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from fractions import Fraction
 
 import numpy as np
 
@@ -27,38 +27,71 @@ def folds(y: np.ndarray, count: int, *, seed: int, path: Sequence[str | int]) ->
     Every fold has rows of every class that has as many rows as there are folds, and a class of
     two rows or more is never whole in one fold.
     """
+    order, first = _dealt(y, count, seed=seed, path=path)
+    fold = np.empty(len(y), int)
+    fold[order] = (np.arange(len(y)) + first) % count
+    return fold
+
+
+def held_out(y: np.ndarray, share: Fraction, *, seed: int, path: Sequence[str | int]) -> np.ndarray:
+    """Whether each row is among a share of them, of every class and all over a range.
+
+    Of 1/k, these are the rows of the first of k folds.
+    """
+    order, first = _dealt(y, round(1 / share), seed=seed, path=path)
+    held = np.empty(len(y), bool)
+    places = np.arange(len(y)) + first
+    held[order] = places * share.numerator % share.denominator < share.numerator
+    return held
+
+
+def _dealt(
+    y: np.ndarray, count: int, *, seed: int, path: Sequence[str | int]
+) -> tuple[np.ndarray, int]:
+    """Rows in the order in which they are dealt out to `count` folds, and who gets the first."""
     rng = np.random.default_rng(derive_seed(seed, "folds", *path))
     shuffled = rng.permutation(len(y))
     order = shuffled[np.argsort(y[shuffled], kind="stable")]
     if y.dtype.kind == "f":
         blocks = [order[i : i + count] for i in range(0, len(order), count)]
         order = np.concatenate([rng.permutation(block) for block in blocks])
-    fold = np.empty(len(y), int)
-    fold[order] = (np.arange(len(y)) + rng.integers(count)) % count
-    return fold
+    return order, int(rng.integers(count))
 
 
 def outer_splits(tables: Sequence[SiloTable], settings: FitSettings) -> list[Rows]:
     """The splits of a verdict: repeated ones, or repeated cross-validation for small silos.
 
-    A split is the first of a fresh cross-validation whose folds have the share to hold out.
+    A split holds out the share that is asked for, cross-validation the nearest 1/k.
     """
-    count, once = round(1 / settings.test_share), scheme(tables, settings) == "splits"
-    _refuse_empty(min(tables, key=len), count, settings)
+    seed, share = settings.seed, Fraction(settings.test_share).limit_denominator(10**6)
+    once = scheme(tables, settings) == "splits"
+    share = share if once else Fraction(1, round(1 / share))
+    _refuse_empty(min(tables, key=len), share, settings)
     found: list[Rows] = []
     for repeat in range(settings.repeats):
-        every = cross_validation(tables, count, seed=settings.seed, path=("repeat", repeat))
-        found += islice(every, 1 if once else count)
+        path = ("repeat", repeat)
+        if once:
+            found.append(_split(tables, share, seed=seed, path=path))
+        else:
+            found += cross_validation(tables, share.denominator, seed=seed, path=path)
     return found
 
 
-def _refuse_empty(smallest: SiloTable, count: int, settings: FitSettings) -> None:
+def _split(
+    tables: Sequence[SiloTable], share: Fraction, *, seed: int, path: Sequence[str | int]
+) -> Rows:
+    held = {t.name: held_out(t.y, share, seed=seed, path=(*path, t.name)) for t in tables}
+    return {name: (np.flatnonzero(~h), np.flatnonzero(h)) for name, h in held.items()}
+
+
+def _refuse_empty(smallest: SiloTable, share: Fraction, settings: FitSettings) -> None:
     """Refuse shares and folds that leave a client nothing to be tested on."""
-    rows, training = len(smallest), len(smallest) - math.ceil(len(smallest) / count)
-    if count > rows:
+    rows, training = len(smallest), len(smallest) - math.ceil(len(smallest) * share)
+    if rows * share < 1:
+        least = math.ceil(1e4 / rows) / 1e4
         raise ConfigError(
             f"test_share is {settings.test_share:g}, which holds out no row of client "
-            f"'{smallest.name}' with its {rows}; expected {1 / rows:.2g} at least. Increase it."
+            f"'{smallest.name}' with its {rows}; expected {least:g} at least. Increase it."
         )
     if settings.folds > training:
         raise ConfigError(

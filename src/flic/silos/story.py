@@ -18,14 +18,13 @@ from flic.report.page.story import (
     Story,
     VerdictRow,
 )
-from flic.report.run_folder import environment
 from flic.silos.candidates import CANDIDATES
 from flic.silos.fitted import FittedFederation
 from flic.silos.folder import load
 from flic.silos.metrics import HIGHER_IS_BETTER
 from flic.silos.verdict import ClientVerdict, Verdict
 
-NEVER = ("rows and labels", "names and values of columns, and the fitted encoders")
+NEVER = ("rows and labels", "the fitted encoders, with usual values of the columns")
 
 
 def story_of(folder: Path) -> Story:
@@ -35,17 +34,21 @@ def story_of(folder: Path) -> Story:
     return Story(
         title=f"A federation of {len(fitted.clients)} clients",
         kind="federation",
-        measure=Measure(verdict.metric.replace("_", " "), percent="accuracy" in verdict.metric),
+        measure=Measure(
+            verdict.metric.replace("_", " "),
+            percent="accuracy" in verdict.metric,
+            higher_is_better=HIGHER_IS_BETTER[verdict.metric],
+        ),
         verdict=[_row(line) for line in verdict.clients],
         rounds=[_round(record) for record in fitted.records],
         gains=Gains("the best model of the client alone", [_gain(c) for c in verdict.clients]),
-        latent=_latent(portrait["latent"]) if portrait else None,
+        latent=_latent(portrait["latent"]) if "latent" in portrait else None,
         alignment=[AlignmentCell(**cell) for cell in portrait.get("alignment", ())],
-        traffic=[_traffic(client) for client in portrait.get("traffic", ())],
+        traffic=_traffic(fitted),
         never_left=[*NEVER, *portrait.get("never_left", ())],
         candidates=_candidates(verdict),
         settings=_settings(fitted),
-        versions=environment(),
+        versions=fitted.environment,
         notes=[*fitted.notices, *(f"{line.client}: {line.reason}" for line in verdict.clients)],
     )
 
@@ -85,15 +88,18 @@ def _latent(raw: Mapping[str, Any]) -> Latent:
     return Latent(points, [Anchor(**anchor) for anchor in raw["anchors"]], raw["caption"])
 
 
-def _traffic(raw: Mapping[str, Any]) -> ClientTraffic:
-    return ClientTraffic(raw["client"], [SentTensor(**tensor) for tensor in raw["tensors"]])
+def _traffic(fitted: FittedFederation) -> list[ClientTraffic]:
+    """What left each client; one that joined later sent nothing."""
+    sent = {raw["client"]: raw["tensors"] for raw in fitted.portrait.get("traffic", ())}
+    return [
+        ClientTraffic(name, [SentTensor(**tensor) for tensor in sent.get(name, ())])
+        for name in fitted.clients
+    ]
 
 
 def _candidates(verdict: Verdict) -> dict[str, dict[str, float]]:
-    """Scores for the page, where higher is better: a loss is shown with its sign turned."""
-    sign = 1 if HIGHER_IS_BETTER[verdict.metric] else -1
     return {
-        name: {client: sign * figures[verdict.metric] for client, figures in own.items()}
+        name: {client: figures[verdict.metric] for client, figures in own.items()}
         for name, own in verdict.candidates.items()
     }
 

@@ -6,7 +6,7 @@ split. Splits overlap, so the variance of their mean is corrected (Nadeau and Be
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +30,10 @@ class Difference:
     low: float
     high: float
 
+    def within(self, most: float) -> "Difference":
+        """The same where no difference can be larger than `most`."""
+        return replace(self, low=max(self.low, -most), high=min(self.high, most))
+
     @property
     def word(self) -> Word:
         """What the interval shows."""
@@ -52,6 +56,7 @@ class ClientVerdict:
     kept: str  # what the client keeps in the end
     kept_score: float  # held-out score of whatever it would have kept, split by split
     kept_against_alone: Difference
+    splits: int
     reason: str
     sentence: str
 
@@ -94,7 +99,8 @@ def verdict(
         gains = [chosen[kind][c] - chosen["alone"][c] for c in clients]
         tested = share * sum(rows[c] for c in clients)
         least = 0.5 / max(1.0, tested) if metric in _AS_PERCENT else 0.0
-        return difference(sign * np.mean(gains, axis=0), share, least=least)
+        found = difference(sign * np.mean(gains, axis=0), share, least=least)
+        return found.within(1.0) if metric in _AS_PERCENT else found
 
     lines = tuple(
         _line(client, count, results, final, chosen, metric, against_alone)
@@ -118,7 +124,7 @@ def difference(gains: np.ndarray, test_share: float, *, least: float = 0.0) -> D
     """
     gains = gains[~np.isnan(gains)]
     if len(gains) < 2:
-        return Difference(float(np.mean(gains)) if len(gains) else 0.0, -np.inf, np.inf)
+        return Difference(float(gains.mean()) if len(gains) else np.nan, -np.inf, np.inf)
     mean, count = float(gains.mean()), len(gains)
     variance = max(float(gains.var(ddof=1)), least**2) * (1 / count + test_share / (1 - test_share))
     half = float(student.ppf(0.975, count - 1) * np.sqrt(variance))
@@ -147,7 +153,8 @@ def _line(
     metric: str,
     against_alone: Callable[[str, Sequence[str]], Difference],
 ) -> ClientVerdict:
-    gain = against_alone("federated", [client])
+    federation = _usual(results, "federated", client)
+    gain = against_alone("federated", [client]) if federation else Difference(0.0, 0.0, 0.0)
     kept = final.choices["kept"][client]
     own = {kind: _nanmean(chosen[kind][client]) for kind in chosen}
     return ClientVerdict(
@@ -155,14 +162,15 @@ def _line(
         rows=rows,
         alone=_usual(results, "alone", client),
         alone_score=own["alone"],
-        federation=_usual(results, "federated", client),
+        federation=federation,
         federation_score=own["federated"],
         difference=gain,
         kept=kept.candidate,
         kept_score=own["kept"],
         kept_against_alone=against_alone("kept", [client]),
+        splits=len(results),
         reason=reason(kept),
-        sentence=sentence(client, gain, kept, metric),
+        sentence=sentence(client, gain, kept, metric, served=bool(federation)),
     )
 
 
@@ -203,18 +211,22 @@ def reason(choice: Choice) -> str:
     )
 
 
-def sentence(client: str, gain: Difference, kept: Choice, metric: str) -> str:
-    """The verdict in plain words."""
+def sentence(client: str, gain: Difference, kept: Choice, metric: str, *, served: bool) -> str:
+    """The verdict in plain words; `served` says whether anything federated can serve the client."""
+    if not served:
+        return f"Nothing that is shared can serve {client}; stay alone."
+    title, stays = CANDIDATES[kept.candidate].title, not CANDIDATES[kept.candidate].federated
+    after = "stay alone" if stays else f"keep {title}"
+    if np.isnan(gain.mean):
+        name = metric.replace("_", " ")
+        return f"Not known for {client}: {name} is not defined on its held-out rows; {after}."
     mean, low, high = (shown(metric, value) for value in (gain.mean, gain.low, gain.high))
     by = f"{mean} (95 % interval {low} to {high})"
-    stays = not CANDIDATES[kept.candidate].federated
-    if gain.word == "helps":
-        model = f"keep {CANDIDATES[kept.candidate].title}"
-        return f"Joining helps {client}: {by}; {model}."
-    if gain.word == "harms":
-        return f"Joining harms {client}: {by}; stay alone."
-    after = "stay alone" if stays else f"keep {CANDIDATES[kept.candidate].title}"
-    return f"No difference shown for {client}: {by}; {after}."
+    if gain.word == "no difference shown":
+        return f"No difference shown for {client}: {by}; {after}."
+    if (gain.word == "helps") == stays:  # splits and all rows together do not agree
+        after = f"yet all rows together chose {title}: keep that"
+    return f"Joining {gain.word} {client}: {by}; {after}."
 
 
 def shown(metric: str, value: float) -> str:

@@ -27,6 +27,7 @@ from flic.data.task import Classification, Task
 from flic.errors import ConfigError
 from flic.settings import read_toml
 
+FEW_ROWS = 3
 JUDGED_ROWS = 20  # fewer say nothing about leaks and ids
 ID_ROWS = 50
 LOOKED_AT_ROWS = 5_000  # enough to judge a column by
@@ -124,7 +125,7 @@ def check_tables(
     """What there is to say about tables that were read."""
     clients = tuple(_client(table, federation) for table in federation.tables)
     shared = _shared(federation.tables)
-    warnings = [*_about_kinds(federation.tables)]
+    warnings = [*_about_kinds(federation.tables), *_about_classes(clients, federation)]
     for client in clients:
         warnings += [f"Client '{client.name}': {warning}" for warning in _about_client(client)]
     return Check(
@@ -277,7 +278,7 @@ def _tree_tells_response(x: np.ndarray, y: np.ndarray) -> bool:
 def _shared(tables: Sequence[SiloTable]) -> tuple[SharedColumn, ...]:
     holders: dict[Column, list[str]] = {}
     for table in tables:
-        for column in table.columns:
+        for column in table.shared:
             holders.setdefault(column, []).append(table.name)
     return tuple(
         SharedColumn(column.name, column.kind, tuple(names))
@@ -289,7 +290,7 @@ def _shared(tables: Sequence[SiloTable]) -> tuple[SharedColumn, ...]:
 def _about_kinds(tables: Sequence[SiloTable]) -> Iterator[str]:
     kinds: dict[str, dict[Kind, list[str]]] = {}
     for table in tables:
-        for column in table.columns:
+        for column in table.shared:
             kinds.setdefault(column.name, {}).setdefault(column.kind, []).append(table.name)
     for name, holders in kinds.items():
         if len(holders) > 1:
@@ -297,6 +298,29 @@ def _about_kinds(tables: Sequence[SiloTable]) -> Iterator[str]:
             yield (
                 f"column '{name}' is of another kind elsewhere ({listed}) and does not count as "
                 "shared. If it means the same, declare its kind for all."
+            )
+
+
+def _about_classes(clients: Sequence[ClientCheck], federation: TableFederation) -> Iterator[str]:
+    """Classes that a mistyped label may have made: nearly of one name, or of very few rows."""
+    if not isinstance(federation.task, Classification):
+        return
+    by_word: dict[str, list[str]] = {}
+    for name in federation.labels:
+        by_word.setdefault(name.casefold(), []).append(name)
+    for names in by_word.values():
+        if len(names) > 1:
+            yield (
+                f"the classes {quoted(names)} differ in capital letters alone. If they are one, "
+                "say so in `labels`."
+            )
+    for name in federation.labels:
+        holders = [client for client in clients if client.labels[name]]
+        if len(holders) == 1 and holders[0].labels[name] < FEW_ROWS:
+            yield (
+                f"class '{name}' is in {holders[0].labels[name]:g} row(s) of '{holders[0].name}' "
+                "alone. If it is mistyped, correct it there, or say in `labels` which class it "
+                "means."
             )
 
 

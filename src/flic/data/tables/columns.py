@@ -4,7 +4,7 @@ Part 1 of the flow, for tables. `find_columns` looks once, at fitting; `conform`
 rows into the same columns.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -158,16 +158,34 @@ def _mixed(name: str, bad: list[tuple[int, str]], known: int, kind: Kind, is_dec
 # ---- rows in the form of known columns -----------------------------------------------------
 
 
+@dataclass(frozen=True)
+class BadValues:
+    """Values of one column that are none of its kind."""
+
+    kind: Kind
+    count: int
+    row: int  # of the first, from 1
+    first: str
+
+
+@dataclass(frozen=True)
+class Oddities:
+    """What was odd about some rows: their columns, and single values by column."""
+
+    names: tuple[str, ...]
+    bad: Mapping[str, BadValues]
+
+
 def conform(
-    frame: pd.DataFrame, columns: Sequence[Column], declared: Declared, who: str
-) -> tuple[pd.DataFrame, list[str]]:
-    """Rows of a raw frame in the form of `columns`, in their order, and what was done about them.
+    frame: pd.DataFrame, columns: Sequence[Column], declared: Declared
+) -> tuple[pd.DataFrame, Oddities]:
+    """Rows of a raw frame in the form of `columns`, in their order, and what was odd about them.
 
     Columns that are absent, and values that are none of their kind, are missing; columns that
-    are not known go unused. Each is said in a sentence that begins with `who`.
+    are not known go unused.
     """
-    notes = list(_about_names(frame, columns, declared))
     formed_columns: dict[str, pd.Series] = {}
+    found: dict[str, BadValues] = {}
     for column in columns:
         if column.name not in frame.columns:
             formed_columns[column.name] = formed([None] * len(frame), column.kind, column.name)
@@ -175,13 +193,19 @@ def conform(
         values, bad = in_form(column_of(frame, column.name), column.kind, declared)
         formed_columns[column.name] = values
         if bad:
-            first = column_of(frame, column.name).iloc[bad[0]]
-            notes.append(
-                f"{len(bad)} values of column '{column.name}' are no {column.kind}, the first "
-                f"'{first}' in row {bad[0] + 1}; they count as missing."
-            )
+            first = str(column_of(frame, column.name).iloc[bad[0]])
+            found[column.name] = BadValues(column.kind, len(bad), bad[0] + 1, first)
     index = pd.RangeIndex(len(frame))
-    return pd.DataFrame(formed_columns, index=index), [f"{who}: {note}" for note in notes]
+    odd = Oddities(tuple(_about_names(frame, columns, declared)), found)
+    return pd.DataFrame(formed_columns, index=index), odd
+
+
+def about_bad(column: str, bad: BadValues) -> str:
+    """What was done about values that are none of their kind."""
+    return (
+        f"{bad.count} values of column '{column}' are no {bad.kind}, the first '{bad.first}' in "
+        f"row {bad.row}; they count as missing."
+    )
 
 
 def _about_names(

@@ -86,7 +86,14 @@ class Declared(Section):
     def columns(self) -> tuple[str, ...]:
         """Every column that is spoken of."""
         measured = [name for name in self.missing if name != EVERY_COLUMN]
-        return tuple(dict.fromkeys([*self.left_out, *self.kinds, *measured]))
+        linked = [*self.links, *self.unlinked]
+        return tuple(dict.fromkeys([*self.left_out, *self.kinds, *measured, *linked]))
+
+    def shared_name(self, column: str, client: str) -> str:
+        """What a client's column is called among all clients."""
+        if column in self.unlinked:
+            return f"{column} of {client}"
+        return self.links[column].name if column in self.links else column
 
     def contradictions(self) -> list[str]:
         """Columns that are declared to be two things, as sentences."""

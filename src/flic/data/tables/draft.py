@@ -141,7 +141,7 @@ def _lines(
 
 def _question(file: FederationFile, federation: TableFederation, check: Check) -> Iterator[str]:
     if file.range is not None:
-        low, high = (f"{end:g}" for end in file.range)
+        low, high = (repr(float(end)) for end in file.range)
         yield f"range = [{low}, {high}]  # seen in the rows; widen it to what is possible"
         return
     counts: Counter[str] = Counter()

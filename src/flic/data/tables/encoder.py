@@ -10,7 +10,6 @@ pickle or megabytes of skops per client, and because its parts cannot name featu
 """
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Protocol, cast
 
@@ -230,11 +229,14 @@ class Words(_Part):
     kind: Literal["words"] = "words"
     column: str
     client: str
+    levels: list[str]  # of a category; free text has none
     directions: list[list[float]]
     scale: Scale
 
     @classmethod
-    def fit(cls, frame: pd.DataFrame, column: str, client: str) -> "Words":
+    def fit(
+        cls, frame: pd.DataFrame, column: str, client: str, levels: Sequence[str] = ()
+    ) -> "Words":
         """Fit to training rows."""
         grams = _ngrams(frame, column)
         size = min(TEXT_COMPONENTS, max(1, len(frame) // 5), len(frame) - 1)
@@ -246,7 +248,13 @@ class Words(_Part):
         # JSON of six digits: finer ones are noise, and three times the bytes.
         rounded = np.round(directions, 6)
         scale = Scale.of(grams @ rounded.T)
-        return cls(column=column, client=client, directions=rounded.tolist(), scale=scale)
+        return cls(
+            column=column,
+            client=client,
+            levels=list(levels),
+            directions=rounded.tolist(),
+            scale=scale,
+        )
 
     @property
     def features(self) -> list[str]:
@@ -290,9 +298,11 @@ class TableEncoder(_Part):
         numbers = of_kind["number"] + of_kind["boolean"]
         parts: list[AnyPart] = [Numbers.fit(table.frame, numbers)] if numbers else []
         for column in of_kind["category"]:
-            few = len(Counter(_values(table.frame, column).dropna())) <= FEW_LEVELS
-            fit = Levels.fit(table.frame, column) if few else None
-            parts.append(fit or Words.fit(table.frame, column, table.name))
+            levels = sorted({*_values(table.frame, column).dropna()})
+            if len(levels) <= FEW_LEVELS:
+                parts.append(Levels.fit(table.frame, column))
+            else:
+                parts.append(Words.fit(table.frame, column, table.name, levels))
         parts += [Dates.fit(table.frame, column) for column in of_kind["date"]]
         parts += [Words.fit(table.frame, column, table.name) for column in of_kind["text"]]
         return cls(parts=parts)
@@ -309,9 +319,16 @@ class TableEncoder(_Part):
 
     def unseen(self, frame: pd.DataFrame) -> dict[str, list[str]]:
         """Levels that no training row had, by column."""
-        parts = [part for part in self.parts if isinstance(part, Levels)]
+        parts = [
+            p for p in self.parts if isinstance(p, Levels) or (isinstance(p, Words) and p.levels)
+        ]
         new = {p.column: {*_values(frame, p.column).dropna()} - {*p.levels} for p in parts}
         return {column: sorted(levels) for column, levels in new.items() if levels}
+
+    @property
+    def read_by_letters(self) -> frozenset[str]:
+        """Columns whose levels resemble one another by their letters, new ones too."""
+        return frozenset(part.column for part in self.parts if isinstance(part, Words))
 
     def transform(self, frame: pd.DataFrame) -> np.ndarray:
         """Encoded rows as float32, a column per feature, standardised by the client's own rows."""

@@ -56,6 +56,16 @@ class FederationFile(Declared):
         return tuple(sites)
 
 
+def unusable_name(name: str) -> str | None:
+    """What is wrong with a client's name, if anything: it also names a folder."""
+    if name and not name.startswith(".") and "/" not in name and name.isprintable():
+        return None
+    return (
+        f"client name '{name}' cannot name a folder; expected letters, no dot in front, no slash "
+        "and no control letters. Choose another."
+    )
+
+
 def read_federation(path: Path) -> FederationFile:
     """The description of a federation.
 

@@ -3,11 +3,12 @@
 Part 1 of the flow, for tables. Kept with a client's model, so that later rows are scored alike.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
 from pydantic import PlainValidator
 
 from flic.data.tables.declared import Declared, Raw, is_list_of_values
@@ -38,15 +39,18 @@ class Labelling(Section):
 
     column: str
     positions: dict[str, int] | None = None  # raw value as text → class; None: responses
+    site: tuple[str, str] | None = None  # column that tells sites apart, and this client's value
+    values: Literal["texts", "numbers", "booleans"] = "texts"  # what the raw labels were
 
     def read(self, frame: pd.DataFrame, declared: Declared) -> tuple[np.ndarray, np.ndarray]:
-        """Labels of the rows that have one, and the positions of those rows.
+        """Labels of the client's rows that have one, and the positions of those rows.
 
         Raises:
             DataError: no such column, or values that are no label.
         """
         raw = label_texts(frame, self.column, declared, names=self.positions or ())
-        rows = np.flatnonzero([value is not None for value in raw])
+        is_known = np.array([value is not None for value in raw], dtype=bool)
+        rows = np.flatnonzero(self.is_own(frame, declared) & is_known)
         known = raw[rows]
         if self.positions is None:
             return _responses(self.column, known), rows
@@ -59,6 +63,23 @@ class Labelling(Section):
             )
         return np.array([self.positions[value] for value in known], dtype=np.int64), rows
 
+    def classes(self, names: Sequence[str]) -> np.ndarray:
+        """Classes as the values that the client's rows have for them, or else as their names."""
+        numbers = [parse_number(name) for name in names]
+        if self.values == "numbers" and None not in numbers:
+            whole = all(number == int(number) for number in numbers if number is not None)
+            return np.array(numbers, dtype=int if whole else float)
+        if self.values == "booleans" and {*names} <= {"True", "False"}:
+            return np.array([name == "True" for name in names])
+        return np.array(names, dtype=object)
+
+    def is_own(self, frame: pd.DataFrame, declared: Declared) -> np.ndarray:
+        """Which rows are this client's: all of them, unless a site column says otherwise."""
+        if self.site is None or self.site[0] not in frame.columns:
+            return np.full(len(frame), True)
+        column, value = self.site
+        return key_texts(frame, column, declared, names=[value]) == value
+
 
 def label_texts(
     frame: pd.DataFrame, column: str, declared: Declared, names: Iterable[str] = ()
@@ -67,18 +88,35 @@ def label_texts(
 
     What is declared for every column is meant for features, and a declared label such as "none"
     is not missing.
+
+    Raises:
+        DataError: no such column.
     """
     if column not in frame.columns:
         raise DataError(
             f"has no label column '{column}'; expected one of its columns {quoted(frame.columns)}. "
             "Correct `label`."
         )
-    labels = {name.casefold() for name in names}
+    return key_texts(frame, column, declared, names)
+
+
+def key_texts(
+    frame: pd.DataFrame, column: str, declared: Declared, names: Iterable[str] = ()
+) -> np.ndarray:
+    """Values of a column that is no feature as text, None where missing; `names` never are."""
+    known = {name.casefold() for name in names}
     own = {
         "missing": {column: declared.missing.get(column, ())},
-        "missing_markers": [m for m in declared.missing_markers if m.casefold() not in labels],
+        "missing_markers": [m for m in declared.missing_markers if m.casefold() not in known],
     }
     return texts(column_of(frame, column), declared.model_copy(update=own))
+
+
+def kind_of_labels(labels: pd.Series) -> Literal["texts", "numbers", "booleans"]:
+    """What the raw labels are."""
+    if is_bool_dtype(labels):
+        return "booleans"
+    return "numbers" if is_numeric_dtype(labels) else "texts"
 
 
 def _responses(column: str, values: np.ndarray) -> np.ndarray:
@@ -93,8 +131,19 @@ def _responses(column: str, values: np.ndarray) -> np.ndarray:
 
 
 def class_names(labels: LabelNames) -> tuple[str, ...]:
-    """Names of the classes, in order."""
-    return tuple(labels if isinstance(labels, Mapping) else map(text_of, labels))
+    """Names of the classes, in order.
+
+    Raises:
+        DataError: a class is named twice.
+    """
+    names = tuple(labels if isinstance(labels, Mapping) else map(text_of, labels))
+    repeated = sort_values({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise DataError(
+            f"`labels` have {quoted(repeated)} more than once; expected each class once. Keep one "
+            "of them."
+        )
+    return names
 
 
 def positions(labels: LabelNames, names: tuple[str, ...]) -> dict[str, int]:

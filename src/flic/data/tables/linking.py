@@ -52,10 +52,12 @@ def propose_links(tables: Sequence[SiloTable]) -> list[Proposal]:
 
 
 def _between(one: SiloTable, other: SiloTable) -> Iterator[Proposal]:
-    own, theirs = set(one.columns), set(other.columns)
-    for a in one.columns:
-        for b in other.columns:
-            if a.kind == b.kind != "text" and a not in theirs and b not in own:
+    own, theirs = set(one.shared), set(other.shared)
+    for a, known_a in zip(one.columns, one.shared, strict=True):
+        for b, known_b in zip(other.columns, other.shared, strict=True):
+            apart = a.name in one.declared.unlinked or b.name in other.declared.unlinked
+            is_new = known_a not in theirs and known_b not in own and not apart
+            if a.kind == b.kind != "text" and is_new:
                 yield _compare(one, a, other, b)
 
 

@@ -5,45 +5,36 @@ Part 1 of the flow, for tables: files and frames take one path, so they meet the
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas.core.util.hashing import hash_pandas_object
 
 from flic.data.inspect import Finding
 from flic.data.tables.columns import conform, look_at_columns
 from flic.data.tables.declared import Declared
-from flic.data.tables.federation_file import Client, FederationFile, refuse_unclear
+from flic.data.tables.federation_file import Client, FederationFile, refuse_unclear, unusable_name
 from flic.data.tables.labels import (
     Labelling,
     LabelNames,
     class_names,
+    kind_of_labels,
     label_texts,
     positions,
     quoted,
     sort_values,
 )
-from flic.data.tables.reading import as_pandas, read_table
+from flic.data.tables.reading import as_pandas
+from flic.data.tables.sources import RawClient, fatal, notice, raw_client, raw_clients
 from flic.data.tables.table import Column, SiloTable, TableFederation
-from flic.data.tables.values import column_of, text_of, texts
+from flic.data.tables.values import column_of
 from flic.data.task import Classification, Regression, Task, TaskName
 from flic.errors import DataError
 
 LEAST_ROWS = 10
-
-
-@dataclass(frozen=True, eq=False)
-class RawClient:
-    """Rows of a client as they were read, and what is declared about them."""
-
-    name: str
-    frame: pd.DataFrame
-    label: str
-    declared: Declared
-    own: frozenset[str] = frozenset()  # columns that must be there, since it names them itself
-    labels: LabelNames | None = None
-    empty_share: float = 1.0  # columns with a larger share of missing values are not its features
 
 
 @dataclass(frozen=True)
@@ -107,7 +98,7 @@ def tables_from_frames(
         try:
             raw.append(RawClient(name, as_pandas(frame), label, declared))
         except DataError as error:
-            findings.append(_fatal(name, str(error)))
+            findings.append(fatal(name, str(error)))
     question = Question(task, labels, range)
     return _sound(_assembled(raw, question, declared, findings, len(frames)))
 
@@ -121,7 +112,7 @@ def load_client(
         DataError: listing every problem of the client.
     """
     file = FederationFile(clients=(client,))
-    return _newcomer(_raw_client(client, file, root), task, labels)
+    return _newcomer(raw_client(client, file, root), task, labels)
 
 
 def client_from_frame(
@@ -145,15 +136,15 @@ def client_from_frame(
 
 def _newcomer(raw: RawClient, task: Task, labels: tuple[str, ...]) -> tuple[SiloTable, list[str]]:
     table, findings = _table(raw, task, labels, raw.labels or labels)
-    fatal = [finding.message for finding in findings if finding.fatal]
-    if fatal or table is None:
-        raise DataError("\n".join(fatal))
+    problems = [finding.message for finding in findings if finding.fatal]
+    if problems or table is None:
+        raise DataError("\n".join(problems))
     return table, [finding.message for finding in findings]
 
 
 def examine(file: FederationFile, root: Path) -> Examined:
     """Everything there is to say about the clients of a federation file."""
-    raw, findings = _raw_clients(file, root)
+    raw, findings = raw_clients(file, root)
     question = Question(file.task, file.labels, file.range)
     return _assembled(raw, question, file, findings, len(file.clients) or len(raw))
 
@@ -165,107 +156,6 @@ def _sound(examined: Examined) -> TableFederation:
             "\n".join([f"The tables cannot be used; problems: {len(problems)}.", *problems])
         )
     return examined.federation
-
-
-def _fatal(client: str | None, message: str) -> Finding:
-    return Finding(client, True, _by(client, message))
-
-
-def _notice(client: str | None, message: str) -> Finding:
-    return Finding(client, False, _by(client, message))
-
-
-def _by(client: str | None, message: str) -> str:
-    return message if client is None else f"Client '{client}': {message}"
-
-
-# ---- raw rows of all clients -----------------------------------------------------------------
-
-
-def _raw_clients(file: FederationFile, root: Path) -> tuple[list[RawClient], list[Finding]]:
-    if file.data is not None:
-        try:
-            return _raw_sites(file, root)
-        except DataError as error:
-            return [], [_fatal(None, str(error))]
-    raw: list[RawClient] = []
-    findings: list[Finding] = []
-    for client in file.clients:
-        try:
-            raw.append(_raw_client(client, file, root))
-        except DataError as error:
-            findings.append(_fatal(client.name, str(error)))
-    return raw, findings
-
-
-def _raw_client(client: Client, file: FederationFile, root: Path) -> RawClient:
-    label = client.label or file.label
-    if label is None:
-        raise DataError("has no `label`; expected the name of its label column. Add `label`.")
-    frame = read_table(
-        root / client.data,
-        query=client.query,
-        encoding=client.encoding or file.encoding,
-        max_bytes=int(file.max_file_mb * 2**20),
-    )
-    own = client.only()
-    return RawClient(
-        name=client.name,
-        frame=frame,
-        label=label,
-        declared=own.over(file.only()),
-        own=frozenset(own.columns),
-        labels=client.labels,
-    )
-
-
-def _raw_sites(file: FederationFile, root: Path) -> tuple[list[RawClient], list[Finding]]:
-    """One client per value of the site column, in the order of the file or of `sites`."""
-    assert file.data is not None
-    assert file.site is not None
-    path = root / file.data
-    if file.label is None:
-        raise DataError(f"{path}: got no `label`; expected the name of its label column. Add it.")
-    limit = int(file.max_file_mb * 2**20)
-    frame = read_table(path, query=file.query, encoding=file.encoding, max_bytes=limit)
-    if file.site not in frame.columns:
-        raise DataError(
-            f"{path}: has no site column '{file.site}'; expected one of its columns "
-            f"{quoted(frame.columns)}. Correct `site`."
-        )
-    places = texts(column_of(frame, file.site), file)
-    found = list(dict.fromkeys(place for place in places if place is not None))
-    wanted = found if file.sites is None else [text_of(site) for site in file.sites]
-    findings = list(_about_sites(path, places, found, wanted))
-    declared = file.only()
-    rows = frame.drop(columns=file.site)
-    raw = [
-        RawClient(
-            name=site,
-            frame=rows.loc[places == site].reset_index(drop=True),
-            label=file.label,
-            declared=declared,
-            empty_share=file.empty_share,
-        )
-        for site in wanted
-        if site in found
-    ]
-    return raw, findings
-
-
-def _about_sites(
-    path: Path, places: np.ndarray, found: list[str], wanted: list[str]
-) -> Iterator[Finding]:
-    nowhere = sum(place is None for place in places)
-    if nowhere:
-        yield _notice(None, f"{path}: {nowhere} rows have no site and are dropped.")
-    unknown = [site for site in wanted if site not in found]
-    if unknown:
-        yield _fatal(
-            None,
-            f"{path}: `sites` has {quoted(unknown)}; expected values of the site column, "
-            f"{quoted(found)}. Correct `sites`.",
-        )
 
 
 # ---- tables ----------------------------------------------------------------------------------
@@ -287,13 +177,14 @@ def _assembled(
     except DataError as error:
         # Where nobody has the label column, each client says so.
         if any(client.label in client.frame.columns for client in raw):
-            said.append(_fatal(None, str(error)))
+            said.append(fatal(None, str(error)))
     tables: list[SiloTable] = []
     for client in raw:
         table, own = _table(client, task, names, client.labels or question.labels or names)
         said += own
         if table is not None:
             tables.append(table)
+    said += _about_same_rows(tables)
     if task is None:
         return Examined(None, tuple(said))
     notices = tuple(finding.message for finding in said if not finding.fatal)
@@ -302,25 +193,45 @@ def _assembled(
 
 def _about_clients(raw: Sequence[RawClient], expected: int) -> Iterator[Finding]:
     if expected == 1:
-        yield _fatal(
+        yield fatal(
             None,
             "the federation has one client; expected at least two, or there is nobody to learn "
             "with. Add a client.",
         )
     names = [client.name for client in raw]
     for name in dict.fromkeys(name for name in names if names.count(name) > 1):
-        yield _fatal(
+        yield fatal(
             None,
             f"client name '{name}' is used more than once; expected one name per client, since "
             "results go by name. Rename all but one.",
         )
     for name in names:
-        if name.startswith(".") or "/" in name or not name.isprintable():
-            yield _fatal(
+        if problem := unusable_name(name):
+            yield fatal(None, problem)
+
+
+def _about_same_rows(tables: Sequence[SiloTable]) -> Iterator[Finding]:
+    """Rows that two clients both have: what one holds out, the other trains on."""
+    for one, other in combinations(tables, 2):
+        common = [name for name in one.frame.columns if name in other.frame.columns]
+        if not common:
+            continue
+        first, second = (_single_rows(table, common) for table in (one, other))
+        same = len(np.intersect1d(first, second))
+        if same >= LEAST_ROWS and 2 * same >= min(len(first), len(second)):
+            yield notice(
                 None,
-                f"client name '{name}' cannot name a folder; expected no dot in front, no slash "
-                "and no control letters. Rename it.",
+                f"'{one.name}' and '{other.name}' have {same} rows in common. What one holds out "
+                "the other learns from, so a verdict on them is too good. Give each row to one "
+                "client.",
             )
+
+
+def _single_rows(table: SiloTable, columns: list[str]) -> np.ndarray:
+    """Hashes of the rows that are unlike all others of the client, label included."""
+    rows = table.frame[columns].assign(label=table.y)
+    hashes, counts = np.unique(hash_pandas_object(rows, index=False), return_counts=True)
+    return hashes[counts == 1]
 
 
 def _about_common(raw: Sequence[RawClient], common: Declared) -> Iterator[Finding]:
@@ -328,7 +239,7 @@ def _about_common(raw: Sequence[RawClient], common: Declared) -> Iterator[Findin
     seen = {name for client in raw for name in client.frame.columns}
     nowhere = [name for name in common.columns if name not in seen]
     if raw and nowhere:
-        yield _fatal(
+        yield fatal(
             None,
             f"the federation declares {quoted(nowhere)}; no client has such a column. Correct the "
             "name, or remove it.",
@@ -383,7 +294,7 @@ def _table(
 
     Without a task, its labels cannot be read, and everything else is looked at all the same.
     """
-    findings = [_fatal(raw.name, problem) for problem in _about_own(raw)]
+    findings = [fatal(raw.name, problem) for problem in _about_own(raw)]
     labelling, y, rows = None, np.empty(0), np.arange(len(raw.frame))
     try:
         if task is None:
@@ -393,9 +304,10 @@ def _table(
             y, rows = labelling.read(raw.frame, raw.declared)
             findings += _about_labels(raw, y, task, names)
     except DataError as error:
-        findings.append(_fatal(raw.name, str(error)))
+        findings.append(fatal(raw.name, str(error)))
     columns, frame, about_columns = _features(raw, rows)
     findings += about_columns
+    findings += [fatal(raw.name, problem) for problem in _about_links(raw, columns)]
     if labelling is None or any(finding.fatal for finding in findings):
         return None, findings
     return SiloTable(raw.name, columns, frame, y, raw.declared, labelling), findings
@@ -403,7 +315,10 @@ def _table(
 
 def _labelling(raw: RawClient, task: Task, names: tuple[str, ...], labels: LabelNames) -> Labelling:
     by_value = positions(labels, names) if isinstance(task, Classification) else None
-    return Labelling(column=raw.label, positions=by_value)
+    if raw.label not in raw.frame.columns:
+        return Labelling(column=raw.label, positions=by_value, site=raw.site)
+    values = kind_of_labels(column_of(raw.frame, raw.label))
+    return Labelling(column=raw.label, positions=by_value, site=raw.site, values=values)
 
 
 def _features(
@@ -412,24 +327,24 @@ def _features(
     """Feature columns of some rows, those rows in their form, and what is to be said of them."""
     kept = raw.frame.drop(columns=raw.label, errors="ignore").iloc[rows].reset_index(drop=True)
     found = look_at_columns(kept, raw.declared)
-    findings = [_fatal(raw.name, problem) for problem in found.problems]
-    findings += [_notice(raw.name, notice) for notice in found.notices]
-    frame, _ = conform(kept, found.columns, raw.declared, raw.name)
+    findings = [fatal(raw.name, problem) for problem in found.problems]
+    findings += [notice(raw.name, message) for message in found.notices]
+    frame, _ = conform(kept, found.columns, raw.declared)
     missing = frame.isna().mean().to_dict()
     sparse = [name for name, share in missing.items() if share > raw.empty_share]
     if sparse:
-        notice = (
+        unused = (
             f"{quoted(sparse)} not used: missing in more than {raw.empty_share:.0%} of its rows "
             "(`empty_share`)."
         )
-        findings.append(_notice(raw.name, notice))
+        findings.append(notice(raw.name, unused))
     columns = tuple(column for column in found.columns if column.name not in sparse)
     if not columns and not found.problems:
         problem = (
             "has no feature column left; expected at least one. Drop fewer columns, or leave this "
             "client out."
         )
-        findings.append(_fatal(raw.name, problem))
+        findings.append(fatal(raw.name, problem))
     return columns, frame.drop(columns=sparse), findings
 
 
@@ -442,14 +357,32 @@ def _about_own(raw: RawClient) -> Iterator[str]:
         )
 
 
+def _about_links(raw: RawClient, columns: Sequence[Column]) -> Iterator[str]:
+    """Links under which two columns would be one, or of which no unit can be converted."""
+    names = [raw.declared.shared_name(column.name, raw.name) for column in columns]
+    for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+        own = [c.name for c, shared in zip(columns, names, strict=True) if shared == name]
+        yield (
+            f"its columns {quoted(own)} are all shared as '{name}'; expected one of them. Correct "
+            "`links`."
+        )
+    for column in columns:
+        link = raw.declared.links.get(column.name)
+        if link and column.kind != "number" and (link.factor, link.offset) != (1.0, 0.0):
+            yield (
+                f"column '{column.name}' is a {column.kind}, and its link has a factor or offset; "
+                "expected these for numbers alone. Leave them out."
+            )
+
+
 def _about_labels(
     raw: RawClient, y: np.ndarray, task: Task, names: tuple[str, ...]
 ) -> Iterator[Finding]:
     dropped = len(raw.frame) - len(y)
     if dropped:
-        yield _notice(raw.name, f"{dropped} rows have no label and are dropped.")
+        yield notice(raw.name, f"{dropped} rows have no label and are dropped.")
     if len(y) < LEAST_ROWS:
-        yield _fatal(
+        yield fatal(
             raw.name,
             f"has {len(y)} rows with a label; expected at least {LEAST_ROWS}. Add rows, or leave "
             "this client out.",
@@ -458,7 +391,7 @@ def _about_labels(
     if len(distinct) == 1:
         only = names[int(distinct[0])] if isinstance(task, Classification) else f"{distinct[0]:g}"
         what = "class" if isinstance(task, Classification) else "response"
-        yield _fatal(
+        yield fatal(
             raw.name,
             f"has the {what} '{only}' only; expected at least two different ones. Add rows of "
             "another, or leave this client out.",
@@ -466,7 +399,7 @@ def _about_labels(
     if isinstance(task, Regression):
         beyond = int(((y < task.low) | (y > task.high)).sum())
         if beyond:
-            yield _notice(
+            yield notice(
                 raw.name,
                 f"{beyond} responses lie outside the range {task.low:g} to {task.high:g}.",
             )

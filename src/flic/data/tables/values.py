@@ -18,6 +18,9 @@ BOOLEANS = (("true", "false"), ("yes", "no"), ("t", "f"))
 _TRUE = {"1", *(yes for yes, _ in BOOLEANS)}
 _FALSE = {"0", *(no for _, no in BOOLEANS)}
 
+LARGEST = 1e30
+"""Beyond this a number is a mistake, and its square overflows."""
+
 _WHOLE = re.compile(r"([+-]?\d+)\.0+")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
@@ -28,12 +31,14 @@ _ISO = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ]\d{1,2}:\d{2}.*)?|\d{4}/\d{1,2}/\d
 
 
 def text_of(value: object) -> str:
-    """A raw value as text, the same for 1, 1.0 and "1.0"."""
+    """A raw value as text, the same for 1, 1.0 and "1.0", and for true and "TRUE"."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     text = str(value).strip()
     whole = _WHOLE.fullmatch(text)
-    return whole.group(1) if whole else text
+    if whole:
+        return whole.group(1)
+    return text.capitalize() if text.casefold() in ("true", "false") else text
 
 
 def column_of(frame: pd.DataFrame, name: str) -> pd.Series:
@@ -75,11 +80,11 @@ def _each(raw: pd.Series, read: Callable[[Any], Any]) -> np.ndarray:
 
 
 def parse_number(text: str) -> float | None:
-    """A finite number, or None."""
+    """A number of reasonable size, or None."""
     if not _NUMBER.fullmatch(text):
         return None
     value = float(text)
-    return value if np.isfinite(value) else None
+    return value if abs(value) <= LARGEST else None
 
 
 def parse_boolean(text: str) -> float | None:
@@ -99,7 +104,8 @@ def parse_date(text: str) -> pd.Timestamp | None:
     elif not _ISO.fullmatch(text):
         return None
     try:
-        stamp = cast(pd.Timestamp, pd.Timestamp(text))
+        # Nanoseconds are the form of the kind, and do not reach the years 1 and 9999.
+        stamp = cast(pd.Timestamp, pd.Timestamp(text)).as_unit("ns")
     except ValueError:
         return None
     # Times of day are compared within a client only, so one clock for all zones will do.
@@ -142,7 +148,7 @@ def _numbers(raw: pd.Series, declared: Declared) -> tuple[pd.Series, list[int]]:
     at_once: Any = pd.to_numeric(raw, errors="coerce") if is_plain else pd.Series(np.nan, raw.index)
     values = at_once.to_numpy(dtype="float64", na_value=np.nan).copy()
     doubtful = np.flatnonzero(
-        ~np.isfinite(values) | np.isin(values, _missing_numbers(raw, declared))
+        ~(np.abs(values) <= LARGEST) | np.isin(values, _missing_numbers(raw, declared))
     )
     parsed, bad = _parsed(raw.iloc[doubtful], "number", declared)
     values[doubtful] = [np.nan if value is None else value for value in parsed]

@@ -1,7 +1,4 @@
-"""Sections of the page, from a story's parts: each a heading, text, tables and its charts.
-
-Long tables show their first rows until the reader asks for all; print shows all of them.
-"""
+"""Sections of the page, from a story's parts: each a heading, text, tables and its charts."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -10,14 +7,14 @@ from typing import Any
 
 from flic.report.page import charts, marks
 from flic.report.page.charts import Chart
-from flic.report.page.figures import UNKNOWN, count, difference, heading, number, score, size
+from flic.report.page.figures import UNKNOWN, difference, heading, number, score, size
 from flic.report.page.markup import Markup, el, join
-from flic.report.page.story import AlignmentCell, ClientTraffic, Split, Story, VerdictRow, Word
+from flic.report.page.story import AlignmentCell, Split, Story, VerdictRow, Word
+from flic.report.page.tables import row_name, table, table_frame
+from flic.report.page.traffic import traffic_table
 
-SHOWN = 12  # rows of a table before the reader asks for all
 BUTTONS = {"label": 32, "client": 12}  # up to which each has a button of its own in a legend
 SHOWN_NOTES = 5
-UNFOLDED = 4  # clients up to which the tensors of each are in sight
 
 SYMBOLS: Mapping[Word, str] = {"helps": "▲", "no difference shown": "≈", "harms": "▼"}
 CLASSES: Mapping[Word, str] = {"helps": "helps", "no difference shown": "same", "harms": "harms"}
@@ -91,7 +88,7 @@ def _verdict(story: Story) -> Section | None:
             _with_model(score(row.alone, measure), row.alone_model),
             _with_model(score(row.federation, measure), row.federation_model),
             f"{row.rows:,}",
-            _name(row.kept),
+            row_name(row.kept),
         ]
         for row in story.verdict
     ]
@@ -99,7 +96,7 @@ def _verdict(story: Story) -> Section | None:
     columns += [f"Federation, {heading(measure)}", "Rows", "Keeps"]
     body = join(
         el("ul", *counts, class_="counts"),
-        _table("Verdict per client", columns, rows, words={"Verdict", "Keeps"}),
+        table("Verdict per client", columns, rows, words={"Verdict", "Keeps"}),
     )
     return Section("verdict", "Does the federation help?", body)
 
@@ -134,8 +131,8 @@ def _candidates(story: Story) -> Section | None:
     ]
     title = f"Test {heading(story.measure)}"
     hint = "The best of each row is bold." if len(methods) > 1 else ""
-    table = _table(title, ["Client", *methods], rows, before=int(several))
-    body = join(el("p", hint) if hint else "", table)
+    whole = table(title, ["Client", *methods], rows, before=int(several))
+    body = join(el("p", hint) if hint else "", whole)
     return Section("candidates", "Scores per client", body)
 
 
@@ -145,7 +142,8 @@ def _mean(values: Any) -> float | None:
 
 
 def _best_marked(values: Sequence[float | None], story: Story) -> list[Markup]:
-    best = max((v for v in values if v is not None), default=None)
+    known = [v for v in values if v is not None and v == v]
+    best = (max if story.measure.higher_is_better else min)(known, default=None)
     return [
         el("strong", score(v, story.measure))
         if len(values) > 1 and v is not None and v == best
@@ -237,7 +235,7 @@ def _alignment(story: Story) -> Section | None:
         cells.setdefault((cell.client, cell.label), {})[cell.split] = cell
     which = charts.splits(c.split for c in story.alignment)
     rows = [
-        [client, _name(label), *(_w2sq(found.get(split)) for split in which)]
+        [client, row_name(label), *(_w2sq(found.get(split)) for split in which)]
         for (client, label), found in cells.items()
     ]
     columns = ["Client", "Class", *(SPLITS[split] for split in which)]
@@ -250,10 +248,10 @@ def _alignment(story: Story) -> Section | None:
             " An interval needs more rows of the class than latent dimensions; without one, "
             "the distance is that of the sample, which lies above the true one."
         )
-    table = _table("W₂² [95 % interval]", columns, rows, words={"Class"}, noun="row")
+    whole = table("W₂² [95 % interval]", columns, rows, words={"Class"}, noun="row")
     body = join(
         _switch("plot-alignment", which),
-        el("div", _figure("plot-alignment", caption), el("div", table), class_="pair"),
+        el("div", _figure("plot-alignment", caption), el("div", whole), class_="pair"),
     )
     drawn = {"plot-alignment": charts.alignment(story.alignment)}
     return Section("alignment", "Alignment with the anchors", body, drawn)
@@ -287,7 +285,7 @@ def _figure(key: str, caption: str) -> Markup:
     return el("figure", el("div", id=key, class_="plot"), el("figcaption", caption))
 
 
-# ---- traffic -----------------------------------------------------------------------------
+# ---- traffic, notes and settings ---------------------------------------------------------
 
 
 def _traffic(story: Story) -> Section | None:
@@ -295,69 +293,11 @@ def _traffic(story: Story) -> Section | None:
         return None
     parts = []
     if story.traffic:
-        parts.append(_traffic_table(story.traffic))
+        parts.append(traffic_table(story.traffic))
     if story.never_left:
         kept = [el("li", what) for what in story.never_left]
         parts += [el("h3", "What never left"), el("ul", *kept, class_="kept")]
     return Section("traffic", "What left each client", join(*parts))
-
-
-def _traffic_table(traffic: Sequence[ClientTraffic]) -> Markup:
-    """All clients first, tensor by tensor; then each client, unfolded where they are few."""
-    columns = ["Client", "Tensor", "Shape", "Bytes", "Times sent", "Total"]
-    unfolded = len(traffic) <= UNFOLDED
-    bodies = [_everyone(traffic)] if len(traffic) > 1 else []
-    bodies += [
-        _client_rows(own, unfolded=unfolded, more=place >= SHOWN)
-        for place, own in enumerate(traffic)
-    ]
-    words = {"Tensor", "Shape"}
-    whole = _frame("What left each client", columns, bodies, words=words, key="traffic-table")
-    return join(whole, _show_all("traffic-table", len(traffic), "client"))
-
-
-def _everyone(traffic: Sequence[ClientTraffic]) -> Markup:
-    """Each tensor over all clients that sent it."""
-    times: dict[tuple[str, tuple[int, ...], int], int] = {}
-    for own in traffic:
-        for tensor in own.tensors:
-            key = (tensor.name, tuple(tensor.shape), tensor.bytes)
-            times[key] = times.get(key, 0) + tensor.times
-    order = {name: i for i, name in enumerate(charts.in_order(name for name, *_ in times))}
-    tensors = [_tensor_row(*key, times[key]) for key in sorted(times, key=lambda k: order[k[0]])]
-    total = sum(own.total for own in traffic)
-    return el("tbody", _head_row(el("em", "all clients"), total, len(tensors)), *tensors)
-
-
-def _client_rows(own: ClientTraffic, *, unfolded: bool, more: bool) -> Markup:
-    toggle = el(
-        "button", own.client, type="button", class_="fold", aria_expanded=str(unfolded).lower()
-    )
-    tensors = [_tensor_row(t.name, t.shape, t.bytes, t.times) for t in own.tensors]
-    head = _head_row(toggle if tensors else own.client, own.total, len(tensors))
-    folded = "" if unfolded else "folded"
-    return el("tbody", head, *tensors, class_=f"{folded}{' more' if more else ''}".strip() or None)
-
-
-def _head_row(name: str, total: int, num: int) -> Markup:
-    what = count(num, "tensor") if num else "nothing"
-    cells = [el("td", what, class_="words", colspan=4), el("td", size(total), title=f"{total:,} B")]
-    return el("tr", el("th", _name(name), scope="row"), *cells, class_="sum")
-
-
-def _tensor_row(name: str, shape: Sequence[int], each: int, times: int) -> Markup:
-    spelled = " × ".join(map(str, shape)) or "1"
-    cells = [
-        el("td", el("code", name), class_="words"),
-        el("td", spelled, class_="words"),
-        el("td", f"{each:,}"),
-        el("td", f"{times:,}"),
-        el("td", size(each * times)),
-    ]
-    return el("tr", el("td"), *cells, class_="tensor")
-
-
-# ---- notes and settings ------------------------------------------------------------------
 
 
 def _notes(story: Story) -> Section | None:
@@ -375,7 +315,7 @@ def _notes(story: Story) -> Section | None:
 def _settings(story: Story) -> Section | None:
     parts = {"Settings": _flat(story.settings), "Versions": _flat(story.versions)}
     folds = [
-        el("details", el("summary", title), _frame(title, ["Name", "Value"], [_pairs(pairs)]))
+        el("details", el("summary", title), table_frame(title, ["Name", "Value"], [_pairs(pairs)]))
         for title, pairs in parts.items()
         if pairs
     ]
@@ -400,67 +340,3 @@ def _flat(nested: Mapping[str, Any], before: str = "") -> dict[str, str]:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             flat[f"{before}{name}"] = text
     return flat
-
-
-# ---- tables ------------------------------------------------------------------------------
-
-
-def _name(name: str) -> Markup:
-    """A row's name in a box that is as wide as it needs, up to a limit."""
-    return el("div", name, class_="name")
-
-
-def _table(
-    caption: str,
-    columns: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    words: set[str] | None = None,
-    noun: str = "client",
-    before: int = 0,
-) -> Markup:
-    """A table whose rows beyond the first wait behind a button; `words` align to the left.
-
-    The first `before` rows are sums and do not count.
-    """
-    key = "table-" + "".join(c if c.isalnum() else "-" for c in caption.lower())
-    lines = [
-        el(
-            "tr",
-            el("th", _name(row[0]), scope="row"),
-            *(
-                el("td", cell, class_="words" if column in (words or ()) else None)
-                for column, cell in zip(columns[1:], row[1:], strict=True)
-            ),
-            class_="more" if place >= SHOWN + before else None,
-        )
-        for place, row in enumerate(rows)
-    ]
-    whole = _frame(caption, columns, [el("tbody", *lines)], words=words, key=key)
-    return join(whole, _show_all(key, len(rows) - before, noun))
-
-
-def _frame(
-    caption: str,
-    columns: Sequence[str],
-    bodies: Sequence[Markup],
-    *,
-    words: set[str] | None = None,
-    key: str | None = None,
-) -> Markup:
-    """A table in a box of its own that scrolls sideways where the screen is narrow."""
-    left = {columns[0], *(words or ()), "Value"}
-    head = [
-        el("th", column, scope="col", class_="words" if column in left else None)
-        for column in columns
-    ]
-    inner = [el("caption", caption), el("thead", el("tr", *head)), *bodies]
-    table = el("table", *inner, id=key, class_="short" if key else None)
-    return el("div", table, class_="scroll", tabindex=0, role="region", aria_label=caption)
-
-
-def _show_all(key: str, num: int, noun: str) -> Markup:
-    if num <= SHOWN:
-        return Markup()
-    text = f"Show all {count(num, noun)}"
-    return el("button", text, type="button", class_="all", aria_expanded="false", aria_controls=key)

@@ -1,7 +1,7 @@
 """Story: everything the report page shows, as plain values, wherever they came from.
 
-`from_run` and `from_federation` fill it, `html.render` shows it. A part that is empty is left
-out of the page; scores are the higher the better.
+`from_run` and `silos/story.py` fill it, `html.render` shows it. A part that is empty is left out
+of the page; differences are positive where the federation is better.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,11 @@ Split = Literal["train", "test"]
 
 @dataclass(frozen=True)
 class Measure:
-    """What a score is, and whether it is a share that is shown in per cent."""
+    """What a score is, whether it is a share that is shown in per cent, and which way is up."""
 
     name: str = "accuracy"
     percent: bool = True
+    higher_is_better: bool = True
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ class TableModalities(FederationStudy):
     """Image or text vectors of the same products."""
 
     name = "table-modalities"
-    title = "Two modalities: fashion products by season (the paper's figures are on TextCaps)"
+    title = "Two modalities: fashion products by season or usage (the paper's figures: TextCaps)"
     paper = "table:performance"
     arms = ALL
     reported = "paper, on TextCaps %"
@@ -29,6 +29,7 @@ class TableModalities(FederationStudy):
         _federation("100x3", 76.04, 75.39, 81.27, 81.50),
         _federation("200x2", 83.78, 83.89, 87.73, 87.74),
         _federation("200x3", 74.95, 74.77, 79.08, 78.49),
+        Federation("usage-100x2", "modalities-usage-100x2", 3),
     )
     quick: ClassVar[Changes] = {
         "data": {"num_clients": 12},

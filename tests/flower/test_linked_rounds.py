@@ -198,7 +198,11 @@ def test_a_silo_is_sent_sums_of_its_own_columns_alone(linked):
     for name in NAMES:
         run = max(place.silo(name)._runs(), key=lambda run: run.changed)
         width = run.client.schema.dim
-        assert {shape[-1] for shape in sent[name].values()} == {width}
+        [links] = sent[name]["links.places"]
+        sums = {n: s[-1] for n, s in sent[name].items() if ".linear." in n}
+        assert links <= width
+        assert sums["moments.linked.linear.total"] == sums["moments.linked.linear.dof"] == links
+        assert sums["moments.linked.linear.cross"] == links * (links - 1) // 2
 
 
 def test_what_leaves_was_announced(whole):
@@ -251,7 +255,7 @@ def other_keys(keys):
 SUMS, MAPPED = "moments.linked.linear.", "moments.linked.mapped."
 BAD = {
     "huge": (-2, scaled(SUMS + "total", 1e9), "times as large as others'"),
-    "nan": (-2, scaled(SUMS + "scatter", np.nan), "NaN"),
+    "nan": (-2, scaled(SUMS + "variance", np.nan), "NaN"),
     "negative": (-2, scaled(SUMS + "count", -1.0), "are of no rows"),
     "no keys": (-2, other_keys(lambda keys: []), "which the server does not share"),
     "one key twice": (-2, other_keys(lambda keys: keys[:1] * len(keys)), "does not share"),

@@ -1,0 +1,298 @@
+"""One client among those it shares features with: what it sends of them, and what others sent.
+
+Features that no other client has are private and in no sum. In a regression the response is one
+more column, the last one, which all clients share.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from flic.algorithms.settings import LinkedConfig
+from flic.alignment.moments import CHUNK_ROWS, Layout, Moments, Place, Scatter, Totals
+from flic.data.client_data import ClientData, Split
+from flic.data.schema import SharedFeatures
+from flic.data.task import Classification, Task
+from flic.seeding import generator
+from flic.shapes import Named
+
+Kind = Literal["linear", "mapped"]
+"""Sums of the features as they are, or under the random map."""
+
+Sent = Mapping[Kind, Named]
+"""What of everyone's sums is one client's own."""
+
+_CLIP = 5.0
+
+
+@dataclass(frozen=True)
+class Everyone:
+    """Sums of all clients of a space."""
+
+    source: Tensor  # what they were unpacked from
+    sums: Moments
+    shift: Float[Tensor, " p"]
+    scale: Float[Tensor, " p"]
+
+    @cached_property
+    def spectrum(self) -> tuple[Tensor, Tensor]:
+        """Eigenvalues and eigenvectors of the scatter in common units."""
+        return torch.linalg.eigh(self.sums.scatter / self.scale[:, None] / self.scale)
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What all clients agree on beforehand."""
+
+    settings: LinkedConfig
+    shared: Mapping[str, SharedFeatures]  # of each space
+    task: Task
+    seed: int
+    # Made once for all clients that are asked in turn.
+    _everyone: dict[tuple[str, Kind], Everyone] = field(default_factory=dict, compare=False)
+    _maps: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict, compare=False)
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes; all responses are one."""
+        return self.task.num_classes if isinstance(self.task, Classification) else 1
+
+    @property
+    def responses(self) -> int:
+        """Columns that a response adds to the features."""
+        return 0 if isinstance(self.task, Classification) else 1
+
+    def layout(self, space: str, kind: Kind) -> Layout:
+        """How the sums of a space travel."""
+        block = self.shared[space].block
+        own = max(block, default=-1) + 1  # of the response, which everyone has
+        if kind == "mapped":
+            block, own = (0,) * self.settings.random_features, 0
+        return Layout((*block, *(own,) * self.responses), self.num_classes)
+
+    def everyone(self, state: Named, space: str, kind: Kind) -> Everyone:
+        """The sums of all."""
+        prefix, layout = f"moments.{space}.{kind}.", self.layout(space, kind)
+        source = state[prefix + "total"]
+        known = self._everyone.get((space, kind))
+        if known is None or known.source is not source:
+            names = [name for name in layout.shapes if prefix + name in state]
+            sums = layout.unpack({name: state[prefix + name] for name in names})
+            known = Everyone(source, sums, sums.mean, sums.deviation)
+            self._everyone[space, kind] = known
+        return known
+
+    def random_map(self, space: str) -> tuple[Float[Tensor, "p m"], Float[Tensor, " m"]]:
+        """Directions of shared features, each seeded by its key, and offsets."""
+        if space not in self._maps:
+            width, names = self.settings.random_features, self.shared[space].names
+            own = [torch.randn(width, generator=generator(0, "linked", space, n)) for n in names]
+            offsets = 2 * torch.rand(width, generator=generator(0, "linked", space)).double() - 1
+            self._maps[space] = torch.stack(own).double(), offsets
+        return self._maps[space]
+
+
+class Pool:
+    """A client's rows in the units of all, and the sums of the others.
+
+    `sent` is given for a client whose sums are not those of its rows: empty if it comes late.
+    """
+
+    def __init__(
+        self, agreed: Agreed, state: Named, client: ClientData, sent: Sent | None = None
+    ) -> None:
+        self.agreed, self.state, self.client, self._sent = agreed, state, client, sent
+        self.space, self.dim = client.schema.space, client.schema.dim
+        self.width = self.dim + agreed.responses
+        self.own, self.there = _places(agreed, client)
+        self.shift, self.scale = self._units()
+        self.others = self._totals()
+
+    def _units(self) -> tuple[Tensor, Tensor]:
+        """Everyone's mean and deviation of each column; the client's own where no one tells."""
+        shift, scale = torch.zeros(self.width).double(), torch.zeros(self.width).double()
+        if len(self.own):
+            everyone = self.agreed.everyone(self.state, self.space, "linear")
+            shift[self.own] = everyone.shift[self.there]
+            told = everyone.sums.dof.diagonal()[self.there] > 0
+            scale[self.own] = everyone.scale[self.there] * told
+        rest = (scale == 0).nonzero().flatten()
+        rows = torch.arange(len(self.client.train))
+        place = Place(self.agreed.num_classes, torch.arange(len(rest)), len(rest))
+        parts = ((c[:, rest], y) for c, y in _parts(self.agreed, self.client.train, rows))
+        own = Moments.of_parts(parts, place)
+        scale[rest] = own.deviation
+        private = torch.ones(self.width, dtype=torch.bool)
+        private[self.own] = False
+        shift[rest] = torch.where(private[rest], own.mean, shift[rest])
+        return shift, scale
+
+    def _totals(self) -> Totals:
+        """Of the others, in the client's columns and units."""
+        place = Place(self.agreed.num_classes, self.own, self.width)
+        if not len(self.own):
+            nothing = torch.zeros(self.agreed.num_classes, self.width).double()
+            return Totals(nothing, nothing)
+        everyone = self.agreed.everyone(self.state, self.space, "linear").sums
+        sent = self.agreed.layout(self.space, "linear").unpack_totals(self._sent_totals)
+        count = place.rows((everyone.count - sent.count)[:, self.there])
+        total = place.rows((everyone.total - sent.total)[:, self.there])
+        return Totals(count, (total - count * self.shift) / self.scale)
+
+    @cached_property
+    def is_linked(self) -> Bool[Tensor, " own"]:
+        """Which of the client's features someone else told something of."""
+        return self.others.count.sum(0)[: self.dim] > 0
+
+    @cached_property
+    def has_links(self) -> bool:
+        """Whether anything is shared."""
+        return bool(self.is_linked.any())
+
+    # ---- sums ------------------------------------------------------------------------------
+
+    def sent(self, kind: Kind) -> Named:
+        """What of everyone's sums is the client's own."""
+        if self._sent is not None:
+            return self._sent.get(kind, {})
+        return self._sent_linear if kind == "linear" else self.sent_mapped
+
+    @cached_property
+    def _sent_linear(self) -> Named:
+        return sent_sums(self.agreed, self.client, self.agreed.settings.scatter)
+
+    @property
+    def _sent_totals(self) -> Named:
+        """Rows and sums of what was sent; products of features are not needed often."""
+        if self._sent is not None:
+            return {n: v for n, v in self.sent("linear").items() if n in ("count", "total")}
+        return sent_sums(self.agreed, self.client, "off")
+
+    @cached_property
+    def sent_mapped(self) -> Named:
+        """What the client sends of its rows under the random map."""
+        if not self.has_links:
+            return {}
+        width = self.agreed.settings.random_features + self.agreed.responses
+        parts = _parts(self.agreed, self.client.train, enough(self.agreed, self.client))
+        place = Place(self.agreed.num_classes, torch.arange(width), width)
+        kind = _kind_of_sums(self.agreed.settings.scatter)
+        sums = kind.of_parts(((self.mapped(columns), y) for columns, y in parts), place)
+        return self.agreed.layout(self.space, "mapped").pack(sums, self.agreed.settings.scatter)
+
+    @property
+    def rows_in_sums(self) -> Int[Tensor, " rows"] | None:
+        """The client's rows that are in everyone's sums; None if they are no longer at hand."""
+        if self._sent:
+            return None
+        rows = enough(self.agreed, self.client)
+        return rows if self._sent is None else rows[:0]
+
+    @cached_property
+    def mapped_units(self) -> tuple[Tensor, Tensor]:
+        """Shift and scale of random features; of a response as everywhere."""
+        everyone = self.agreed.everyone(self.state, self.space, "mapped")
+        width = self.agreed.settings.random_features
+        units = (everyone.shift, self.shift), (everyone.scale, self.scale)
+        shift, scale = (torch.cat([their[:width], own[self.dim :]]) for their, own in units)
+        return shift, scale
+
+    def others_squares(self, features: Int[Tensor, " some"]) -> tuple[Tensor, Tensor]:
+        """Squares of the others' linked features around their classes' means, and rows behind."""
+        place = torch.full((self.width,), -1)
+        place[self.own] = self.there
+        there = place[features]
+        everyone = self.agreed.everyone(self.state, self.space, "linear").sums
+        squares, dof = everyone.scatter.diagonal()[there], everyone.dof.diagonal()[there]
+        sent = self.sent("linear")
+        if "variance" in sent:
+            squares = squares - sent["variance"][there]
+            dof = dof - sent["dof"][self.agreed.layout(self.space, "linear").block[there]]
+        return squares / self.scale[features] ** 2, dof
+
+    # ---- rows ------------------------------------------------------------------------------
+
+    def scaled(self, columns: Float[Tensor, "rows own"]) -> Float[Tensor, "rows own"]:
+        """Rows in the units that the whole space uses; a response may come along."""
+        width = columns.shape[1]
+        return (columns.double() - self.shift[:width]) / self.scale[:width]
+
+    def mapped(self, columns: Float[Tensor, "rows own"]) -> Float[Tensor, "rows m"]:
+        """Rows under the random map of their linked features; a response comes along as it is."""
+        directions, offsets = self.random_map
+        z = self.scaled(columns[:, : self.dim]).clamp(-_CLIP, _CLIP)
+        return torch.cat([apply_map(z, directions, offsets), columns[:, self.dim :].double()], 1)
+
+    @cached_property
+    def random_map(self) -> tuple[Float[Tensor, "own m"], Float[Tensor, " m"]]:
+        """Directions of the client's features, 0 for private ones, and offsets."""
+        known, offsets = self.agreed.random_map(self.space)
+        linked = self.is_linked
+        own = torch.zeros(self.dim, known.shape[1]).double()
+        features = self.own < self.dim
+        own[self.own[features]] = known[self.there[features]]
+        return own * linked[:, None] * max(1, int(linked.sum())) ** -0.5, offsets
+
+
+def apply_map(z: Tensor, directions: Tensor, offsets: Tensor) -> Float[Tensor, "rows m"]:
+    """Random features of rows in common units."""
+    return 2 * (z.clamp(-_CLIP, _CLIP) @ directions + offsets).relu()
+
+
+def sent_sums(agreed: Agreed, client: ClientData, scatter: Scatter) -> dict[str, Tensor]:
+    """What a client sends of its rows as they are."""
+    own, there = _places(agreed, client)
+    layout = agreed.layout(client.schema.space, "linear")
+    parts = _parts(agreed, client.train, enough(agreed, client))
+    place = Place(agreed.num_classes, there, len(layout.block))
+    sums = _kind_of_sums(scatter).of_parts(((c[:, own], y) for c, y in parts), place)
+    return layout.pack(sums, scatter)
+
+
+def _kind_of_sums(scatter: Scatter) -> type[Totals]:
+    return Totals if scatter == "off" else Moments
+
+
+def enough(agreed: Agreed, client: ClientData) -> Int[Tensor, " rows"]:
+    """Rows of the classes that have enough of them to be sent in a sum."""
+    least = agreed.settings.min_rows_per_class
+    classes = [c for c, count in client.class_counts.items() if count >= least]
+    return (
+        torch.isin(class_of(agreed, client.train), torch.tensor(classes, dtype=torch.int64))
+        .nonzero()
+        .flatten()
+    )
+
+
+def class_of(agreed: Agreed, split: Split) -> Int[Tensor, " rows"]:
+    """Class of each row; all responses are one."""
+    return torch.zeros(len(split), dtype=torch.int64) if agreed.responses else split.y
+
+
+def columns_of(agreed: Agreed, split: Split) -> Float[Tensor, "rows own"]:
+    """Features of rows, and their response."""
+    x = split.x.double()
+    return torch.cat([x, split.y.double()[:, None]], 1) if agreed.responses else x
+
+
+def _parts(agreed: Agreed, split: Split, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Columns and classes of some rows, part by part."""
+    for part in rows.split(CHUNK_ROWS):
+        taken = split.take(part)
+        yield columns_of(agreed, taken), class_of(agreed, taken)
+
+
+def _places(agreed: Agreed, client: ClientData) -> tuple[Tensor, Tensor]:
+    """Places of the client's shared columns, among its own and among everyone's."""
+    names = agreed.shared[client.schema.space].names
+    place = {name: i for i, name in enumerate(names)}
+    pairs = [(i, place[n]) for i, n in enumerate(client.schema.features) if n in place]
+    if agreed.responses and pairs:
+        pairs.append((client.schema.dim, len(names)))
+    own, there = zip(*pairs, strict=True) if pairs else ((), ())
+    return torch.tensor(own, dtype=torch.int64), torch.tensor(there, dtype=torch.int64)
