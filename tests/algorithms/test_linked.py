@@ -303,3 +303,21 @@ def test_what_came_of_it_is_told(ward):
     everyone = [Known(shop.algorithm.agreed, server.shared, c).best_merits()["mix"] for c in ward]
     assert f"mix {sum(everyone) / len(everyone):.3f}." in line
     assert "cross-validated log-likelihood" in line
+
+
+def test_one_basis_serves_clients_with_private_features_too(ward, monkeypatch):
+    few = [
+        replace(
+            c,
+            train=c.train.take(torch.arange(9)),
+            schema=FeatureSchema("ward", (*(f"{c.name} {n}" for n in NAMES[:3]), *NAMES[3:])),
+        )
+        for c in ward[:4]
+    ]
+    found = []
+    for most_rows in (0.0, 1e9):
+        monkeypatch.setattr(bases, "MOST_ROWS", most_rows)
+        shop, server = learn(few)
+        model = Known(shop.algorithm.agreed, server.shared, few[0]).model()
+        found.append(apply_mix(model, few[0].test.x))
+    torch.testing.assert_close(*found, rtol=0, atol=1e-8)

@@ -98,7 +98,7 @@ def _in_basis_of_all(
     variances, basis = everyone.spectrum
     width = side.columns.shape[1]
     whole = torch.ones(width).double()
-    if len(places) == len(side.own) and torch.equal(side.there, torch.arange(width)):
+    if len(side.own) == width and bool((side.there == torch.arange(width)).all()):
         wide = basis  # all columns, in everyone's order
     else:
         wide = torch.eye(width).double()
