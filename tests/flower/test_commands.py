@@ -115,8 +115,9 @@ def test_linked_columns_have_a_salt_and_are_announced_round_by_round(flic, rows,
         "--federation c/federation.json"
     )
     assert code == 0, said
-    # Keys, counts and totals of two classes, sums of pairs twice, and four weights.
-    assert f"bytes in round 1: {2 * 32 + 2 * 2 * 2 * 8 + 2 * 2 * 2 * 8 + 4 * 8}" in said
+    # Two keys; counts and totals of two classes; squares, one product, rows behind each; weights.
+    numbers = 2 + 2 * 2 + 2 + 1 + 1 + 1
+    assert f"bytes in round 1: {2 * 32 + 8 * numbers + 6 * 8}" in said
     assert "bytes in round 3: " in said
 
 

@@ -235,13 +235,15 @@ def _finite(value: object, name: str, who: str) -> float:
     raise IncompatibleUpdate(f"{who}: the number of {name!r} is missing or not finite.")
 
 
+_INFLATE = Array.inflate
+
+
 def cap_tensors(max_bytes: int) -> None:
     """Let Flower make no tensor above so many bytes in this process.
 
     A tensor names its chunks, any of them any number of times: a message of a few megabytes would
-    otherwise become as large as it likes before anybody can look at it.
+    otherwise become as large as it likes before anybody can look at it. The last call counts.
     """
-    inflate = Array.inflate
 
     def capped(object_content: bytes, children: dict[str, Any] | None = None) -> Array:
         named = get_object_children_ids_from_object_content(object_content)
@@ -250,7 +252,7 @@ def cap_tensors(max_bytes: int) -> None:
         size = sum(sizes[place] for place in told["arraychunk_ids"])
         if size > max_bytes:
             raise ValueError(f"a tensor has {size} bytes; expected {max_bytes} at most")
-        return inflate(object_content, children)
+        return _INFLATE(object_content, children)
 
     kind: Any = Array
     kind.inflate = staticmethod(capped)
