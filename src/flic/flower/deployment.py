@@ -20,7 +20,6 @@ from urllib.request import urlopen
 
 from pydantic import Field
 
-from flic.data.tables.check import toml_text
 from flic.errors import ConfigError, FederationError, RunFolderError
 from flic.federation.checkpoint import write_atomically
 from flic.flower import certificates
@@ -33,7 +32,7 @@ from flic.flower.settings import FederationSettings, validated
 from flic.flower.supernode import COMPONENTS
 from flic.flower.training import OnRound, Tell, Training
 from flic.report.run_folder import alone_in
-from flic.settings import Section
+from flic.settings import Section, toml_text
 
 FACTS, KEYS = "deployment.json", "keys.json"
 READY_S = 90.0

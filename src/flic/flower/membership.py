@@ -14,13 +14,13 @@ from typing import Any
 
 from cryptography.x509 import load_pem_x509_certificate
 
-from flic.data.tables.check import toml_text
 from flic.errors import ConfigError, FederationError
 from flic.flower import keys
 from flic.flower.certificates import is_loopback
 from flic.flower.log import events
 from flic.flower.processes import Service, environment, script
 from flic.flower.silo import SiloFolder
+from flic.settings import toml_text
 
 NODE = re.compile(r"SuperNode ID: (\d+)")
 LET_IN = re.compile(r"SuperNode ID: \d+|Connection successful|(?:Received|Sent) successfully")

@@ -18,7 +18,6 @@ from pydantic import Field
 from flic.algorithms import ServerState
 from flic.data.client_data import ClientData
 from flic.data.tables import Client, SiloTable, load_client
-from flic.data.tables.check import toml_key
 from flic.errors import ConfigError, FederationError, RunFolderError
 from flic.federation.checkpoint import write_atomically
 from flic.federation.score import Hits
@@ -34,7 +33,7 @@ from flic.flower.settings import (
 )
 from flic.flower.silo_run import FACTS, ROWS, SiloRun, rows_of
 from flic.report.run_folder import alone_in
-from flic.settings import merge, read_toml
+from flic.settings import merge, read_toml, toml_key
 from flic.silos.encoding import EncodedSilo, encode
 from flic.silos.fitted import FittedClient
 from flic.silos.splits import cross_validation

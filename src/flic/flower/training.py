@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flic.data.tables.check import toml_text
 from flic.errors import FederationError, RunFolderError
 from flic.federation.journal import Record
 from flic.flower.log import events
@@ -15,6 +14,7 @@ from flic.flower.processes import Service
 from flic.flower.roll import write_json
 from flic.flower.rounds import Coordinator, finished_rounds
 from flic.report.run_folder import alone_in
+from flic.settings import toml_text
 
 POLL_S = 1.0
 ASK_S = 10.0  # each question to Flower costs a second of a core

@@ -42,7 +42,7 @@ from flic.silos.fitted import FittedClient, FittedFederation
 from flic.silos.linked_columns import LinkedState
 from flic.silos.models import KINDS, Saved
 from flic.silos.settings import FitSettings
-from flic.silos.verdict import ClientVerdict, Difference, Verdict
+from flic.silos.verdict import Verdict
 
 VERSION = 2
 MANIFEST = "federation.json"
@@ -239,7 +239,7 @@ def _federation(body: Mapping[str, Any], files: Mapping[str, bytes]) -> FittedFe
         task=task,
         labels=labels,
         settings=FitSettings.model_validate(body["settings"]),
-        verdict=_verdict(json.loads(files["verdict.json"])),
+        verdict=Verdict.load(json.loads(files["verdict.json"])),
         clients={n: _client(place, files, task, labels) for n, place in body["clients"].items()},
         shared=load_tensors(files["shared.safetensors"]),
         linked=_linked(body["linked"], files["linked.safetensors"]),
@@ -297,43 +297,6 @@ def _client(
         task=task,
         labels=labels,
     )
-
-
-def _verdict(raw: Mapping[str, Any]) -> Verdict:
-    scores = ("alone_score", "federation_score", "kept_score")
-    lines = tuple(
-        ClientVerdict(
-            **{
-                **line,
-                **{name: _number(line[name]) for name in scores},
-                "difference": _difference(line["difference"]),
-                "kept_against_alone": _difference(line["kept_against_alone"]),
-            }
-        )
-        for line in raw["clients"]
-    )
-    candidates = {
-        name: {c: {m: _number(v) for m, v in own.items()} for c, own in by_client.items()}
-        for name, by_client in raw["candidates"].items()
-    }
-    return Verdict(
-        **{
-            **raw,
-            "clients": lines,
-            "all_clients": _difference(raw["all_clients"]),
-            "kept_against_alone": _difference(raw["kept_against_alone"]),
-            "candidates": candidates,
-        }
-    )
-
-
-def _difference(raw: Mapping[str, float | None]) -> Difference:
-    unknown = {"low": -math.inf, "high": math.inf}
-    return Difference(**{n: unknown.get(n, math.nan) if v is None else v for n, v in raw.items()})
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
 
 
 def _task_facts(task: Task) -> dict[str, Any]:

@@ -76,8 +76,39 @@ class Verdict:
         """The verdict as plain values."""
         return asdict(self)
 
+    @classmethod
+    def load(cls, raw: Mapping[str, Any]) -> "Verdict":
+        """The verdict from plain values, of which those that are not known are None."""
+        scores = ("alone_score", "federation_score", "kept_score")
+        lines = tuple(
+            ClientVerdict(
+                **{
+                    **line,
+                    **{name: _number(line[name]) for name in scores},
+                    "difference": _difference(line["difference"]),
+                    "kept_against_alone": _difference(line["kept_against_alone"]),
+                }
+            )
+            for line in raw["clients"]
+        )
+        candidates = {
+            name: {c: {m: _number(v) for m, v in own.items()} for c, own in by_client.items()}
+            for name, by_client in raw["candidates"].items()
+        }
+        overall = {n: _difference(raw[n]) for n in ("all_clients", "kept_against_alone")}
+        return cls(**{**raw, **overall, "clients": lines, "candidates": candidates})
+
     def __getitem__(self, client: str) -> ClientVerdict:
         return next(line for line in self.clients if line.client == client)
+
+
+def _difference(raw: Mapping[str, float | None]) -> Difference:
+    unknown = {"low": -np.inf, "high": np.inf}
+    return Difference(**{n: unknown.get(n, np.nan) if v is None else v for n, v in raw.items()})
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value
 
 
 def verdict(

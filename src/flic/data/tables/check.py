@@ -3,8 +3,6 @@
 Part 1 of the flow, for tables: `flic check` shows it, `flic init` takes its suggestions from it.
 """
 
-import json
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -12,32 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
-from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from flic.data.tables.declared import Kind
 from flic.data.tables.encoder import TableEncoder
 from flic.data.tables.federation_file import describe
 from flic.data.tables.labels import quoted
 from flic.data.tables.loading import examine
+from flic.data.tables.suspicions import leaks_label, looks_like_id, suspicious_value
 from flic.data.tables.table import Column, SiloTable, TableFederation
 from flic.data.tables.values import column_of
 from flic.data.task import Classification, Task
 from flic.errors import ConfigError
-from flic.settings import read_toml
+from flic.settings import read_toml, toml_key, toml_list
 
 FEW_ROWS = 3
-JUDGED_ROWS = 20  # fewer say nothing about leaks and ids
-ID_ROWS = 50
-LOOKED_AT_ROWS = 5_000  # enough to judge a column by
-PERFECT = 0.999
-TREE_DEPTH = 8
-FOLDS = 5
-OFTEN = 0.01  # share of the rows from which a value is suspected to mean "not measured"
-LARGE = 10
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-SENTINELS = (-999.0, -99.0, -9.0, -1.0, 99.0, 999.0, 9999.0)
 
 
 @dataclass(frozen=True)
@@ -181,97 +167,6 @@ def _column(table: SiloTable, column: Column, task: Task) -> ColumnCheck:
     )
 
 
-def looks_like_id(known: pd.Series, kind: Kind) -> bool:
-    """Whether the values only tell rows apart: whole numbers or words, all of them distinct."""
-    if len(known) < JUDGED_ROWS or not known.is_unique:
-        return False
-    if kind == "number":  # few whole numbers can be distinct by chance, but hardly in a row
-        in_a_row = bool(known.max() - known.min() + 1 == len(known))
-        return bool((known % 1 == 0).all()) and (in_a_row or len(known) >= ID_ROWS)
-    return kind in ("category", "text") and not any(" " in value for value in known)
-
-
-def suspicious_value(known: np.ndarray) -> float | None:
-    """A value that probably means "not measured", if there is one.
-
-    It is frequent and apart from the others: 0 where all others are positive and large, a
-    negative number where all others are not, 999 where all others are far smaller.
-    """
-    for value in (0.0, *SENTINELS):
-        share = float((known == value).mean()) if len(known) else 0.0
-        rest = known[known != value]
-        if share > OFTEN and len(rest) >= JUDGED_ROWS and _is_apart(value, rest):
-            return value
-    return None
-
-
-def _is_apart(value: float, rest: np.ndarray) -> bool:
-    low, high = float(rest.min()), float(rest.max())
-    if value == 0:
-        return low >= LARGE and low > float(np.median(rest)) / 4
-    if value < 0:
-        return low >= 0
-    return value - high > high - low
-
-
-def leaks_label(values: pd.Series, kind: Kind, y: np.ndarray, task: Task) -> bool:
-    """Whether the column alone predicts the label perfectly, or nearly so."""
-    if len(y) < JUDGED_ROWS or kind == "text":
-        return False
-    rng = np.random.default_rng(0)
-    rows = rng.permutation(len(y))[:LOOKED_AT_ROWS]
-    values, y = values.iloc[rows].reset_index(drop=True), y[rows]
-    if kind == "category":
-        return _levels_tell(values.fillna(""), y, task)
-    x = values.astype("int64") if kind == "date" else values
-    x = np.where(values.isna(), np.nan, x.to_numpy(dtype=float))[:, None]
-    if isinstance(task, Classification):
-        return _tree_tells_class(x, y)
-    return _tree_tells_response(x, y)
-
-
-def _levels_tell(values: pd.Series, y: np.ndarray, task: Task) -> bool:
-    """Whether every level goes with one label, in levels of several rows each."""
-    levels, distinct = pd.factorize(values)
-    if 4 * len(distinct) > len(y) or len(distinct) < 2:
-        return False
-    groups = [y[levels == level] for level in range(len(distinct))]
-    if isinstance(task, Classification):
-        pure = sum(_majority(own) * len(own) for own in groups) / len(y)
-        return pure >= PERFECT > _majority(y)
-    within = sum(float(np.var(own)) * len(own) for own in groups) / len(y)
-    return within <= (1 - PERFECT) * float(np.var(y))
-
-
-def _majority(y: np.ndarray) -> float:
-    return float(np.unique(y, return_counts=True)[1].max() / len(y))
-
-
-def _tree_tells_class(x: np.ndarray, y: np.ndarray) -> bool:
-    counts = np.bincount(y)
-    keep = counts[y] > 1  # a class of one row cannot be both learnt and tested
-    x, y = x[keep], y[keep]
-    if len(np.unique(y)) < 2 or _majority(y) >= PERFECT:
-        return False
-    folds = StratifiedKFold(min(FOLDS, int(counts[counts > 1].min())))
-    tree = DecisionTreeClassifier(max_depth=TREE_DEPTH, random_state=0)
-    if tree.fit(x, y).score(x, y) < PERFECT:  # what it cannot learn it cannot tell
-        return False
-    return float(cross_val_score(tree, x, y, cv=folds).mean()) >= PERFECT
-
-
-def _tree_tells_response(x: np.ndarray, y: np.ndarray) -> bool:
-    # A tree follows a straight line only in steps.
-    varies = not np.isnan(x).any() and np.ptp(x) > 0 and np.ptp(y) > 0
-    if varies and np.corrcoef(x[:, 0], y)[0, 1] ** 2 >= PERFECT:
-        return True
-    tree = DecisionTreeRegressor(max_depth=TREE_DEPTH, random_state=0)
-    if tree.fit(x, y).score(x, y) < PERFECT:  # what it cannot learn it cannot tell
-        return False
-    folds = KFold(FOLDS)
-    return float(cross_val_score(tree, x, y, cv=folds, scoring="r2").mean()) >= PERFECT
-
-
 # ---- between clients -------------------------------------------------------------------------
 
 
@@ -348,18 +243,3 @@ def _about_client(client: ClientCheck) -> Iterator[str]:
                 'from all other values. If that means "not measured", write missing = '
                 f"{{ {toml_key(column.name)} = [{value:g}] }}."
             )
-
-
-def toml_list(names: Sequence[str]) -> str:
-    """Texts as a list in TOML."""
-    return f"[{', '.join(map(toml_text, names))}]"
-
-
-def toml_text(text: str) -> str:
-    """A text in TOML, whose basic strings are those of JSON."""
-    return json.dumps(text, ensure_ascii=False)
-
-
-def toml_key(name: str) -> str:
-    """A key in TOML, in quotes only where it needs them."""
-    return name if _BARE_KEY.fullmatch(name) else toml_text(name)

@@ -3,20 +3,18 @@
 Part 1 of the flow, for tables: files and frames take one path, so they meet the same refusals.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from pandas.core.util.hashing import hash_pandas_object
 
 from flic.data.inspect import Finding
 from flic.data.tables.columns import conform, look_at_columns
 from flic.data.tables.declared import Declared
-from flic.data.tables.federation_file import Client, FederationFile, refuse_unclear, unusable_name
+from flic.data.tables.federation_file import Client, FederationFile, refuse_unclear
 from flic.data.tables.labels import (
     Labelling,
     LabelNames,
@@ -27,14 +25,21 @@ from flic.data.tables.labels import (
     quoted,
     sort_values,
 )
+from flic.data.tables.problems import (
+    LEAST_ROWS,
+    about_clients,
+    about_common,
+    about_labels,
+    about_links,
+    about_own,
+    about_same_rows,
+)
 from flic.data.tables.reading import as_pandas
 from flic.data.tables.sources import RawClient, fatal, notice, raw_client, raw_clients
 from flic.data.tables.table import Column, SiloTable, TableFederation
 from flic.data.tables.values import column_of
 from flic.data.task import Classification, Regression, Task, TaskName
 from flic.errors import DataError
-
-LEAST_ROWS = 10
 
 
 @dataclass(frozen=True)
@@ -169,7 +174,7 @@ def _assembled(
     expected: int,
 ) -> Examined:
     """Tables of the clients that have no problem, and all findings."""
-    said = [*_about_clients(raw, expected), *_about_common(raw, common), *findings]
+    said = [*about_clients(raw, expected), *about_common(raw, common), *findings]
     task, names = None, ()
     try:
         names = _class_names(raw, question)
@@ -184,66 +189,11 @@ def _assembled(
         said += own
         if table is not None:
             tables.append(table)
-    said += _about_same_rows(tables)
+    said += about_same_rows(tables)
     if task is None:
         return Examined(None, tuple(said))
     notices = tuple(finding.message for finding in said if not finding.fatal)
     return Examined(TableFederation(task, names, tuple(tables), notices), tuple(said))
-
-
-def _about_clients(raw: Sequence[RawClient], expected: int) -> Iterator[Finding]:
-    if expected == 1:
-        yield fatal(
-            None,
-            "the federation has one client; expected at least two, or there is nobody to learn "
-            "with. Add a client.",
-        )
-    names = [client.name for client in raw]
-    for name in dict.fromkeys(name for name in names if names.count(name) > 1):
-        yield fatal(
-            None,
-            f"client name '{name}' is used more than once; expected one name per client, since "
-            "results go by name. Rename all but one.",
-        )
-    for name in names:
-        if problem := unusable_name(name):
-            yield fatal(None, problem)
-
-
-def _about_same_rows(tables: Sequence[SiloTable]) -> Iterator[Finding]:
-    """Rows that two clients both have: what one holds out, the other trains on."""
-    for one, other in combinations(tables, 2):
-        common = [name for name in one.frame.columns if name in other.frame.columns]
-        if not common:
-            continue
-        first, second = (_single_rows(table, common) for table in (one, other))
-        same = len(np.intersect1d(first, second))
-        if same >= LEAST_ROWS and 2 * same >= min(len(first), len(second)):
-            yield notice(
-                None,
-                f"'{one.name}' and '{other.name}' have {same} rows in common. What one holds out "
-                "the other learns from, so a verdict on them is too good. Give each row to one "
-                "client.",
-            )
-
-
-def _single_rows(table: SiloTable, columns: list[str]) -> np.ndarray:
-    """Hashes of the rows that are unlike all others of the client, label included."""
-    rows = table.frame[columns].assign(label=table.y)
-    hashes, counts = np.unique(hash_pandas_object(rows, index=False), return_counts=True)
-    return hashes[counts == 1]
-
-
-def _about_common(raw: Sequence[RawClient], common: Declared) -> Iterator[Finding]:
-    """Columns that are declared for all clients and found at none: mistyped, as a rule."""
-    seen = {name for client in raw for name in client.frame.columns}
-    nowhere = [name for name in common.columns if name not in seen]
-    if raw and nowhere:
-        yield fatal(
-            None,
-            f"the federation declares {quoted(nowhere)}; no client has such a column. Correct the "
-            "name, or remove it.",
-        )
 
 
 def _class_names(raw: Sequence[RawClient], question: Question) -> tuple[str, ...]:
@@ -294,7 +244,7 @@ def _table(
 
     Without a task, its labels cannot be read, and everything else is looked at all the same.
     """
-    findings = [fatal(raw.name, problem) for problem in _about_own(raw)]
+    findings = [fatal(raw.name, problem) for problem in about_own(raw)]
     labelling, y, rows = None, np.empty(0), np.arange(len(raw.frame))
     try:
         if task is None:
@@ -302,12 +252,12 @@ def _table(
         else:
             labelling = _labelling(raw, task, names, labels)
             y, rows = labelling.read(raw.frame, raw.declared)
-            findings += _about_labels(raw, y, task, names)
+            findings += about_labels(raw, y, task, names)
     except DataError as error:
         findings.append(fatal(raw.name, str(error)))
     columns, frame, about_columns = _features(raw, rows)
     findings += about_columns
-    findings += [fatal(raw.name, problem) for problem in _about_links(raw, columns)]
+    findings += [fatal(raw.name, problem) for problem in about_links(raw, columns)]
     if labelling is None or any(finding.fatal for finding in findings):
         return None, findings
     return SiloTable(raw.name, columns, frame, y, raw.declared, labelling), findings
@@ -346,60 +296,3 @@ def _features(
         )
         findings.append(fatal(raw.name, problem))
     return columns, frame.drop(columns=sparse), findings
-
-
-def _about_own(raw: RawClient) -> Iterator[str]:
-    absent = [name for name in sorted(raw.own) if name not in raw.frame.columns]
-    if absent:
-        yield (
-            f"declares {quoted(absent)}; expected some of its columns "
-            f"{quoted(raw.frame.columns)}. Correct the names."
-        )
-
-
-def _about_links(raw: RawClient, columns: Sequence[Column]) -> Iterator[str]:
-    """Links under which two columns would be one, or of which no unit can be converted."""
-    names = [raw.declared.shared_name(column.name, raw.name) for column in columns]
-    for name in dict.fromkeys(name for name in names if names.count(name) > 1):
-        own = [c.name for c, shared in zip(columns, names, strict=True) if shared == name]
-        yield (
-            f"its columns {quoted(own)} are all shared as '{name}'; expected one of them. Correct "
-            "`links`."
-        )
-    for column in columns:
-        link = raw.declared.links.get(column.name)
-        if link and column.kind != "number" and (link.factor, link.offset) != (1.0, 0.0):
-            yield (
-                f"column '{column.name}' is a {column.kind}, and its link has a factor or offset; "
-                "expected these for numbers alone. Leave them out."
-            )
-
-
-def _about_labels(
-    raw: RawClient, y: np.ndarray, task: Task, names: tuple[str, ...]
-) -> Iterator[Finding]:
-    dropped = len(raw.frame) - len(y)
-    if dropped:
-        yield notice(raw.name, f"{dropped} rows have no label and are dropped.")
-    if len(y) < LEAST_ROWS:
-        yield fatal(
-            raw.name,
-            f"has {len(y)} rows with a label; expected at least {LEAST_ROWS}. Add rows, or leave "
-            "this client out.",
-        )
-    distinct = np.unique(y)
-    if len(distinct) == 1:
-        only = names[int(distinct[0])] if isinstance(task, Classification) else f"{distinct[0]:g}"
-        what = "class" if isinstance(task, Classification) else "response"
-        yield fatal(
-            raw.name,
-            f"has the {what} '{only}' only; expected at least two different ones. Add rows of "
-            "another, or leave this client out.",
-        )
-    if isinstance(task, Regression):
-        beyond = int(((y < task.low) | (y > task.high)).sum())
-        if beyond:
-            yield notice(
-                raw.name,
-                f"{beyond} responses lie outside the range {task.low:g} to {task.high:g}.",
-            )
