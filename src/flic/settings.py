@@ -1,7 +1,6 @@
 """What every file of settings stands on: sections that refuse unknown keys, TOML, plain errors."""
 
 import json
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -11,8 +10,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from flic.errors import ConfigError
-
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class Section(BaseModel):
@@ -78,18 +75,3 @@ def _known_keys(
     for part in location:
         model = variants.get(part) or model.model_fields[part].annotation
     return list(model.model_fields)
-
-
-def toml_list(names: Sequence[str]) -> str:
-    """Texts as a list in TOML."""
-    return f"[{', '.join(map(toml_text, names))}]"
-
-
-def toml_text(text: str) -> str:
-    """A text in TOML, whose basic strings are those of JSON."""
-    return json.dumps(text, ensure_ascii=False)
-
-
-def toml_key(name: str) -> str:
-    """A key in TOML, in quotes only where it needs them."""
-    return name if _BARE_KEY.fullmatch(name) else toml_text(name)

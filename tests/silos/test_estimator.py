@@ -111,6 +111,20 @@ def test_a_clone_is_not_fitted_and_knows_its_federation(fitted):
     assert not hasattr(copy, "model_")
 
 
+def test_random_state_is_read_as_scikit_learn_reads_it():
+    rows, y = rows_of("east")
+
+    def probabilities(state):
+        return SiloClassifier("network", random_state=state).fit(rows, y).predict_proba(rows)
+
+    assert np.array_equal(probabilities(np.int64(3)), probabilities(3))
+    drawn = np.random.RandomState(3)
+    one, two = probabilities(drawn), probabilities(drawn)
+    assert not np.array_equal(one, two)
+    assert np.array_equal(one, probabilities(np.random.RandomState(3)))
+    assert not np.array_equal(probabilities(None), probabilities(None))
+
+
 @pytest.mark.parametrize("name", ["north", "east"])
 def test_pipelines_and_cross_validation(fitted, name):
     rows, y = rows_of(name)

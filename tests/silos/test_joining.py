@@ -7,7 +7,6 @@ from wards import NETWORK, ward
 
 from flic.algorithms.settings import MethodSettings
 from flic.data.tables import Declared, client_from_frame
-from flic.data.task import Classification
 from flic.errors import ConfigError, DataError
 from flic.settings import merge
 from flic.silos import folder as folders
@@ -106,10 +105,12 @@ def test_labels_that_nobody_knows_are_refused(fitted):
         newcomer(fitted, ill=np.arange(60) % 3)
 
 
-def test_a_newcomer_may_lack_a_class(fitted):
+def test_a_newcomer_may_have_one_row_of_a_class(fitted):
+    """It still predicts both, and the row is in the training part of every split."""
     table = newcomer(fitted, ill=["ill"] * 59 + ["well"])
-    assert fitted.task == Classification(2)
-    assert join(fitted, table).verdict["west"].rows == 60
+    joined = join(fitted, table)
+    assert joined.verdict["west"].alone_score == pytest.approx(1.0)
+    assert joined.client("west").predict(ward(8)).probabilities.shape == (60, 2)
 
 
 def test_one_visit_has_the_budget_of_all_rounds():

@@ -176,3 +176,10 @@ def test_dates_beyond_the_calendar_are_none(text):
     )
     assert odd.bad["x"] == BadValues("date", 1, 2, text)
     assert frame["x"].isna().tolist() == [False, True]
+
+
+@pytest.mark.parametrize("value", [[1, 2], {"a": 1}, np.arange(2)])
+def test_cells_of_several_parts_are_refused(value):
+    frame = pd.DataFrame({"dose": [1.0, 2.0], "tests": [value, value]})
+    with pytest.raises(DataError, match=r"'tests' holds lists .* expected one value in each cell"):
+        find_columns(frame, Declared())

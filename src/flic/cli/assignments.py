@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
+from flic.data.tables.declared import Raw
 from flic.errors import ConfigError
-
-Raw = bool | int | float | str
 
 Classes = Annotated[
     list[str] | None,

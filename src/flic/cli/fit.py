@@ -11,6 +11,7 @@ from flic.cli.check import FederationPath, Format, need_pandas
 from flic.cli.run import Assignments, Quiet, Workers
 from flic.cli.screen import StepDisplay, notice, table
 from flic.config import parse_assignment
+from flic.notation import json_values
 from flic.settings import merge
 
 SHOWN = 10
@@ -47,7 +48,7 @@ def fit(
         fitted = fit_tables(tables, settings, workers=workers, on_step=display.advance)
     folder.save(fitted, out)
     if format == "json":
-        typer.echo(json.dumps(folder.plain(fitted.verdict.dump()), ensure_ascii=False))
+        typer.echo(json.dumps(json_values(fitted.verdict.dump()), ensure_ascii=False))
         return
     show_verdict(fitted.verdict)
     _tell(fitted.notices[len(tables.notices) :], quiet=quiet)

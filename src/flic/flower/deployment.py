@@ -31,8 +31,9 @@ from flic.flower.rounds import Coordinator
 from flic.flower.settings import FederationSettings, validated
 from flic.flower.supernode import COMPONENTS
 from flic.flower.training import OnRound, Tell, Training
+from flic.notation import toml_text
 from flic.report.run_folder import alone_in
-from flic.settings import Section, toml_text
+from flic.settings import Section
 
 FACTS, KEYS = "deployment.json", "keys.json"
 READY_S = 90.0

@@ -20,7 +20,7 @@ from flic.flower.certificates import is_loopback
 from flic.flower.log import events
 from flic.flower.processes import Service, environment, script
 from flic.flower.silo import SiloFolder
-from flic.settings import toml_text
+from flic.notation import toml_text
 
 NODE = re.compile(r"SuperNode ID: (\d+)")
 LET_IN = re.compile(r"SuperNode ID: \d+|Connection successful|(?:Received|Sent) successfully")

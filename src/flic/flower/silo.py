@@ -32,8 +32,9 @@ from flic.flower.settings import (
     validated,
 )
 from flic.flower.silo_run import FACTS, ROWS, SiloRun, rows_of
+from flic.notation import toml_key
 from flic.report.run_folder import alone_in
-from flic.settings import merge, read_toml, toml_key
+from flic.settings import merge, read_toml
 from flic.silos.encoding import EncodedSilo, encode
 from flic.silos.fitted import FittedClient
 from flic.silos.splits import cross_validation

@@ -13,8 +13,8 @@ from flic.flower.log import events
 from flic.flower.processes import Service
 from flic.flower.roll import write_json
 from flic.flower.rounds import Coordinator, finished_rounds
+from flic.notation import toml_text
 from flic.report.run_folder import alone_in
-from flic.settings import toml_text
 
 POLL_S = 1.0
 ASK_S = 10.0  # each question to Flower costs a second of a core

@@ -4,6 +4,7 @@ Fitting one again, as `clone` and `cross_val_score` do, learns what the client k
 new rows; what the federation shared stays as it is. Without a federation it learns alone.
 """
 
+import numbers
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -11,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import assert_all_finite
+from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
@@ -38,7 +39,7 @@ class _Silo(BaseEstimator):
         method: str = FlicNetwork.name,
         federation: FittedFederation | None = None,
         client: str | None = None,
-        random_state: int = 0,
+        random_state: int | np.random.RandomState | None = 0,
     ) -> None:
         self.method = method
         self.federation = federation
@@ -62,11 +63,23 @@ class _Silo(BaseEstimator):
         self.encoder_ = encoded.silos[0].encoder
         settings = self.federation.settings if self.federation is not None else FitSettings()
         candidate = self._candidate(task)
-        learned = candidate.learn(encoded, settings, seed=self.random_state)
+        if not candidate.served(encoded):
+            raise ConfigError(
+                f"method is {self.method!r}, and no column of X is one that the federation shares "
+                f"for it; expected some of its columns. Choose {FlicNetwork.name!r}."
+            )
+        learned = candidate.learn(encoded, settings, seed=self._seed())
         self.model_ = learned.models[table.name]
         self.temperature_ = self._temperature()
         self.task_ = task
         return self
+
+    def _seed(self) -> int:
+        """As scikit-learn reads it: a number is itself, None and generators draw one."""
+        given = self.random_state
+        if isinstance(given, numbers.Integral):
+            return int(given)
+        return int(check_random_state(given).randint(2**31))
 
     def _candidate(self, task: Task) -> Candidate:
         if self.method not in CANDIDATES or task.name not in CANDIDATES[self.method].tasks:
@@ -169,7 +182,7 @@ class SiloClassifier(ClassifierMixin, _Silo):
         method: a candidate of the verdict, such as "flic", "network", "lda" or "boosting".
         federation: the fitted federation whose shared part is used; None learns alone.
         client: which of its clients this is.
-        random_state: seed of everything random.
+        random_state: seed of everything random; None draws one at every fit.
     """
 
     def fit(self, X: Any, y: Any) -> Self:

@@ -17,7 +17,6 @@ A folder is written beside its place and renamed, so that it is there whole or n
 
 import hashlib
 import json
-import math
 import re
 import shutil
 from collections.abc import Mapping
@@ -36,6 +35,7 @@ from flic.data.tables.encoder import TableEncoder
 from flic.data.task import Classification, Regression, Task
 from flic.errors import DamagedModel, RunFolderError
 from flic.federation.checkpoint import write_atomically
+from flic.notation import json_values
 from flic.silos.card import model_card
 from flic.silos.choice import Experience
 from flic.silos.fitted import FittedClient, FittedFederation
@@ -309,20 +309,11 @@ def _task(facts: Mapping[str, Any]) -> Task:
 
 
 def _json(value: object) -> bytes:
-    return json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False).encode()
-
-
-def plain(value: Any) -> Any:
-    """JSON has no NaN and no infinity: what is not known is null."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(own) for key, own in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(own) for own in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return json.dumps(json_values(value), indent=1, ensure_ascii=False, allow_nan=False).encode()
 
 
 def _canonical(body: object) -> bytes:
-    return json.dumps(plain(body), sort_keys=True, separators=(",", ":")).encode()
+    return json.dumps(json_values(body), sort_keys=True, separators=(",", ":")).encode()
 
 
 def _digest(content: bytes) -> str:

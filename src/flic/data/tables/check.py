@@ -21,7 +21,8 @@ from flic.data.tables.table import Column, SiloTable, TableFederation
 from flic.data.tables.values import column_of
 from flic.data.task import Classification, Task
 from flic.errors import ConfigError
-from flic.settings import read_toml, toml_key, toml_list
+from flic.notation import toml_key, toml_list
+from flic.settings import read_toml
 
 FEW_ROWS = 3
 

@@ -19,7 +19,7 @@ from flic.data.tables.table import TableFederation
 from flic.data.tables.values import is_code, parse_number
 from flic.data.task import TaskName
 from flic.errors import ConfigError, DataError
-from flic.settings import toml_key, toml_list, toml_text
+from flic.notation import toml_key, toml_list, toml_text
 
 _LISTED_VALUES = 20
 _LINE = 96  # letters of a comment

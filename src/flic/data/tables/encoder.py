@@ -22,7 +22,7 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from flic.data.tables.table import SiloTable
 
 # Categories with more levels are read as text: one-hot columns would hold a row or two each.
-FEW_LEVELS = 20
+ONE_HOT_LEVELS = 20
 # Standardised values beyond this many deviations are cut off: a wrong comma must not rule.
 CLIP = 5.0
 TEXT_WIDTH = 256
@@ -299,7 +299,7 @@ class TableEncoder(_Part):
         parts: list[AnyPart] = [Numbers.fit(table.frame, numbers)] if numbers else []
         for column in of_kind["category"]:
             levels = sorted({*_values(table.frame, column).dropna()})
-            if len(levels) <= FEW_LEVELS:
+            if len(levels) <= ONE_HOT_LEVELS:
                 parts.append(Levels.fit(table.frame, column))
             else:
                 parts.append(Words.fit(table.frame, column, table.name, levels))

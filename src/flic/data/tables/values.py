@@ -13,6 +13,7 @@ import pandas as pd
 from pandas.api.types import is_bool_dtype, is_numeric_dtype, is_string_dtype
 
 from flic.data.tables.declared import EVERY_COLUMN, Declared, Kind
+from flic.errors import DataError
 
 BOOLEANS = (("true", "false"), ("yes", "no"), ("t", "f"))
 _TRUE = {"1", *(yes for yes, _ in BOOLEANS)}
@@ -73,7 +74,13 @@ def _missing_test(column: str, declared: Declared) -> Callable[[str], bool]:
 
 def _each(raw: pd.Series, read: Callable[[Any], Any]) -> np.ndarray:
     """`read` of every value, once per distinct one; None for nulls."""
-    codes, distinct = pd.factorize(raw)
+    try:
+        codes, distinct = pd.factorize(raw)
+    except TypeError:
+        raise DataError(
+            f"column '{raw.name}' holds lists or other values of several parts; expected one value "
+            "in each cell. Spread them over columns of their own, or drop the column."
+        ) from None
     read_once = np.empty(len(distinct) + 1, dtype=object)
     read_once[:-1] = [read(value) for value in distinct]
     return read_once[codes]  # nulls have code -1, the last place, which stays None

@@ -4,12 +4,12 @@ plotly.js is written into the page once; style.css and behaviour.js lie beside t
 """
 
 import json
-import math
 from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
 from flic.errors import ConfigError
+from flic.notation import json_values
 from flic.report.page.markup import Markup, el, join
 from flic.report.page.sections import Section, facts, sections
 from flic.report.page.story import Story
@@ -74,19 +74,10 @@ def _scripts(drawn: Mapping[str, Any]) -> Markup:
 
 def _json(value: object) -> Markup:
     """JSON that cannot end its script element, whatever names it holds."""
-    text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(
+        json_values(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False
+    )
     return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028"))
-
-
-def _finite(value: object) -> object:
-    """The same with null for numbers that JSON does not know."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return value
 
 
 def _part(name: str) -> Markup:
