@@ -11,6 +11,8 @@ import pytest
 from pydantic import BaseModel
 
 from flic.config import RunConfig
+from flic.reproduction.studies import STUDIES
+from flic.reproduction.study import Scope
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -71,6 +73,14 @@ def test_every_command_is_a_script_or_flic() -> None:
     assert all((ROOT / command.split()[0]).is_file() for command in others)
 
 
+def _first_cell(words: list[str]) -> list[str]:
+    """What makes a reproduction small; test_reproduce.py has the quick version of every study."""
+    quick = [] if "--quick" in words else ["--quick"]
+    if "--only" in words:
+        return quick
+    return [*quick, "--only", STUDIES[words[2]].cells(Scope(quick=True))[0].key]
+
+
 @pytest.mark.parametrize(("page", "command"), FLIC_COMMANDS, ids=lambda value: value)
 def test_flic_command_works(page: str, command: str, tmp_path: Path) -> None:
     del page
@@ -80,8 +90,8 @@ def test_flic_command_works(page: str, command: str, tmp_path: Path) -> None:
     program = [str(Path(sys.executable).parent / words[0])]
     if words[1] in ("run", "compare") and "--resume" not in words:
         words += [part for setting in SMALL for part in ("--set", setting)]
-    if words[1] == "reproduce" and not {"--list", "--page", "--quick"} & set(words):
-        words.append("--quick")
+    if words[1] == "reproduce" and not {"--list", "--page"} & set(words):
+        words += _first_cell(words)
     if "--seeds" in words:
         words[words.index("--seeds") + 1] = "1"
     if "--resume" in words:

@@ -7,7 +7,7 @@ import torch
 
 from flic.algorithms import MethodSettings, ServerState, bases
 from flic.algorithms.estimators import Lda, Ridge
-from flic.algorithms.experts import Known, apply_mix
+from flic.algorithms.experts import Known, apply_mix, place_of
 from flic.algorithms.linked import Linked
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
@@ -90,6 +90,72 @@ def test_wrong_links_are_noticed_by_cross_validation(ward):
 
     wrong = [shuffled(c, i) for i, c in enumerate(ward)]
     assert accuracy(wrong) > alone(wrong) - 0.03
+
+
+def test_units_that_are_not_the_others_cost_nothing(ward):
+    """A name for all features, and a unit of each client's own."""
+
+    def in_own_units(c, i):
+        rng = torch.Generator().manual_seed(i)
+        factor = 10 ** (4 * torch.rand(FEATURES, generator=rng) - 2)
+        parts = {
+            name: replace(getattr(c, name), x=getattr(c, name).x * factor)
+            for name in ("train", "test", "validation")
+        }
+        return replace(c, **parts)
+
+    wrong = [in_own_units(c, i) for i, c in enumerate(ward)]
+    assert accuracy(wrong) == pytest.approx(alone(wrong), abs=0.01)
+
+
+def few_features(i):
+    """A client of another space: two features that tell much, and are much alike."""
+    rng = torch.Generator().manual_seed(100 + i)
+    turn = torch.tensor([[1.0, 0.98], [0.0, 0.2]])
+
+    def rows(count):
+        y = torch.arange(count) % CLASSES
+        return Split((torch.randn(count, 2, generator=rng) + y[:, None] * 1.5) @ turn, y)
+
+    return ClientData(
+        f"small-{i}", FeatureSchema("small", ("a", "b")), rows(18), rows(18).take([]), rows(200)
+    )
+
+
+def test_every_space_has_settings_of_its_own(ward):
+    small = [few_features(i) for i in range(8)]
+    shop, server = learn([*ward, *small])
+    own = [place_of(server.shared[f"scores.own.{space}"])[0] for space in ("ward", "small")]
+    assert own[0] != own[1]
+    assert {line.split("space ")[1].split(";")[0] for line in shop.algorithm.explain(server)} == {
+        "'ward'",
+        "'small'",
+    }
+    apart = [learn(clients)[1].shared for clients in (ward, small)]
+    for shared in apart:
+        for name, value in shared.items():
+            if name.startswith("moments."):
+                torch.testing.assert_close(server.shared[name], value, rtol=0, atol=1e-12)
+
+
+def test_a_jury_leans_on_everyone_by_one_client(ward):
+    shop, server = learn([*ward, few_features(0), few_features(1)])
+    merits = {}
+    for space, names in {"ward": [c.name for c in ward], "small": ["small-0", "small-1"]}.items():
+        task = Task("prepare", ServerState(-1, server.shared), tuple(names), [{}] * len(names))
+        updates = shop.do(task).updates
+        merits[space] = torch.stack([u.entries[f"scores.own.{space}"].value for u in updates])
+    every = torch.cat([*merits.values()]).mean(0)
+    for space, own in merits.items():
+        expected = (own.sum(0) + every) / (len(own) + 1)
+        torch.testing.assert_close(server.shared[f"scores.own.{space}"], expected)
+
+
+def test_those_who_share_nothing_choose_together(ward):
+    alone = [replace(c, schema=FeatureSchema(f"space {i}", NAMES)) for i, c in enumerate(ward)]
+    _, server = learn(alone)
+    juries = {name for name in server.shared if name.startswith("scores.own")}
+    assert juries == {"scores.own.private"}
 
 
 def test_half_linked_is_not_below_alone(ward):

@@ -262,8 +262,8 @@ BAD = {
     "fewer keys": (-2, other_keys(lambda keys: keys[1:]), "expected float64[2, "),
     "huge map": (-1, scaled(MAPPED + "total", 1e9), "times as large as others'"),
     "keys again": (-1, other_keys(lambda keys: ["0" * 32]), "which the server does not share"),
-    "too likely": (-1, scaled("scores.own", 1.0, 30.0), "likelihoods that are none"),
-    "too unlikely": (0, scaled("scores.mix", 1e9), "likelihoods that are none"),
+    "too likely": (-1, scaled("scores.own.linked", 1.0, 30.0), "likelihoods that are none"),
+    "too unlikely": (0, scaled("scores.mix.linked", 1e9), "likelihoods that are none"),
 }
 
 

@@ -6,6 +6,7 @@ linear in its features, so that a client's model is a handful of tensors.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import torch
@@ -49,6 +50,7 @@ class Known:
         self.agreed, self.shared, self.client = agreed, shared, client
         self.question = question_of(agreed.task)
         self.pool = Pool(agreed, shared, client, sent)
+        self.jury = agreed.jury(client.schema.space)
         self.held = torch.tensor(client.classes)
         self.slot = torch.searchsorted(self.held, class_of(agreed, client.train))
 
@@ -62,6 +64,17 @@ class Known:
     def _alone(self) -> Others:
         """All of the client's columns, of which nothing that others know is used."""
         return Others(self._linear.columns, self._nothing, Base(torch.ones(self.pool.dim).double()))
+
+    @cached_property
+    def _apart(self) -> Others:
+        """The same, in units of the client's own: others' are of no use where links are wrong."""
+        columns = self._linear.columns
+        own = Own.of(columns, self.slot, len(self.held))
+        spread = (own.factor.square().sum(0) / max(own.dof, 1.0)).sqrt()
+        spread[spread < 1e-6 * spread.max()] = max(float(spread.max()), 1e-12)
+        spread[self.pool.dim :] = 1.0  # of a response
+        features = torch.diag(1 / spread[: self.pool.dim])
+        return replace(self._alone, columns=columns / spread, basis=features)
 
     @cached_property
     def _nothing(self) -> Moments:
@@ -94,7 +107,7 @@ class Known:
         """The parts of an expert's grid, in order."""
         own, pooled = self.question.own, self.question.pooled
         if name == "own":
-            return [(self._alone, own)]
+            return [(self._alone, own), (self._apart, own)]
         if not self.pool.has_links:
             return [(self._alone, [own[2]] * self.question.grid(name))]
         if name == "mapped":
@@ -155,9 +168,13 @@ class Known:
         """Cross-validated merit of every setting of an expert."""
         return self.question.merit(self.question.tempered(self.fold_scores(name)), self.truth)
 
+    def _merits_of(self, name: str) -> Tensor:
+        """What the federation found of an expert, or of mixes, for clients like this one."""
+        return self.shared[merits_name(name, self.jury)]
+
     def best_fold_answers(self, name: Expert) -> Float[Tensor, "rows held"]:
         """Answers to held-out rows, as the federation finds best for an expert."""
-        setting, temperature = place_of(self.shared[f"scores.{name}"])
+        setting, temperature = place_of(self._merits_of(name))
         scores = self._fold_scores_at(name, setting)
         return self.question.answers(self.question.temperatures[temperature] * scores)
 
@@ -183,7 +200,7 @@ class Known:
 
     def best_merits(self) -> dict[str, float]:
         """Cross-validated merit on the client's own rows of each expert and of the chosen mix."""
-        mapped, temperature, weights = place_of_mix(self.shared["scores.mix"])
+        mapped, temperature, weights = place_of_mix(self._merits_of("mix"))
         factor = self.question.temperatures[temperature]
         parts = [self.best_fold_answers("own"), self.best_fold_answers("linked")]
         parts.append(self.question.answers(factor * self._fold_scores_at("mapped", mapped)))
@@ -225,14 +242,14 @@ class Known:
 
     def model(self) -> dict[str, Tensor]:
         """The client's model as tensors: each expert is linear in its features, and so is kept."""
-        mapped, temperature, weights = place_of_mix(self.shared["scores.mix"])
+        mapped, temperature, weights = place_of_mix(self._merits_of("mix"))
         tensors = {
             "shift": self.pool.shift[: self.pool.dim],
             "scale": self.pool.scale[: self.pool.dim],
             "weights": torch.tensor(WEIGHTS[weights], dtype=torch.float64),
         }
-        tensors |= self._as_linear("own", *place_of(self.shared["scores.own"]))
-        tensors |= self._as_linear("linked", *place_of(self.shared["scores.linked"]))
+        tensors |= self._as_linear("own", *place_of(self._merits_of("own")))
+        tensors |= self._as_linear("linked", *place_of(self._merits_of("linked")))
         tensors |= self._as_linear("mapped", mapped, temperature)
         if self.agreed.responses:
             tensors["response"] = torch.stack([self.pool.shift[-1], self.pool.scale[-1]])
@@ -280,6 +297,11 @@ def apply_mix(model: Named, x: Tensor) -> Float[Tensor, "rows held"]:
         return mixed
     shift, scale = model["response"]
     return shift + scale * mixed
+
+
+def merits_name(expert: str, jury: str) -> str:
+    """Name of what a jury finds of an expert, or of mixes."""
+    return f"scores.{expert}.{jury}"
 
 
 def place_of(merits: Float[Tensor, "settings temperatures"]) -> tuple[int, int]:

@@ -13,12 +13,12 @@ Every choice is made by the mean of the clients' likelihoods on rows that they h
 regression the squared error, with its sign turned, stands for the likelihood.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from flic.algorithms.experts import Known, apply_mix, place_of_mix, zeros
+from flic.algorithms.experts import Known, apply_mix, merits_name, place_of_mix, zeros
 from flic.algorithms.pooling import Agreed, Kind, sent_sums
 from flic.algorithms.protocol import (
     Algorithm,
@@ -33,13 +33,16 @@ from flic.algorithms.protocol import (
     gather_entries,
     weighted_mean,
 )
-from flic.algorithms.questions import EXPERTS, WEIGHTS, question_of
+from flic.algorithms.questions import EXPERTS, WEIGHTS, Expert, question_of
 from flic.algorithms.settings import MethodSettings
 from flic.alignment.unlike import USUAL
 from flic.data.client_data import ClientData, Split
 from flic.data.stacked import StackedData
 from flic.embedding.network import Embedding
 from flic.shapes import Named
+
+LEAN = 1.0
+"""Clients of a jury that everyone's merits count for."""
 
 
 class Linked(Algorithm):
@@ -58,6 +61,10 @@ class Linked(Algorithm):
     def preparations(self) -> int:
         return 3
 
+    @property
+    def _juries(self) -> list[str]:
+        return sorted({self.agreed.jury(space) for space in self.agreed.shared})
+
     # ---- the server half -----------------------------------------------------------------
 
     def init_server(self) -> ServerState:
@@ -69,23 +76,30 @@ class Linked(Algorithm):
                     shared[f"moments.{space}.{kind}.{part}"] = zeros(*shape)
         question = question_of(self.agreed.task)
         temperatures = len(question.temperatures)
-        shared["scores.own"] = zeros(question.grid("own"), temperatures)
-        shared["scores.linked"] = zeros(question.grid("linked"), temperatures)
-        shared["scores.mix"] = zeros(question.grid("mapped"), temperatures, len(WEIGHTS))
+        for jury in self._juries:
+            for expert in ("own", "linked"):
+                merits = zeros(question.grid(expert), temperatures)
+                shared[merits_name(expert, jury)] = merits
+            mixes = zeros(question.grid("mapped"), temperatures, len(WEIGHTS))
+            shared[merits_name("mix", jury)] = mixes
         shared["scores.unlike"] = zeros(*USUAL.shape)
         return ServerState(0, shared)
 
     def aggregate(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
-        """Moments are summed over their holders, merits averaged."""
+        """Moments are summed over their holders; merits averaged, and leant on everyone's."""
         updates = list(updates)
         for update in updates:
             check_update(server, update)
         shared = dict(server.shared)
-        for name, entries in gather_entries(updates).items():
+        gathered = gather_entries(updates)
+        for name, entries in gathered.items():
             if name.startswith("moments."):
                 shared[name] = _sum([entry.value for entry in entries])
             else:
                 shared[name] = weighted_mean(entries)
+        for expert in (*EXPERTS, "mix"):
+            own = {n: e for n, e in gathered.items() if n.startswith(merits_name(expert, ""))}
+            shared |= _leant(own)
         return ServerState(server.round, shared)
 
     # ---- the client half -----------------------------------------------------------------
@@ -123,7 +137,8 @@ class Linked(Algorithm):
     def _mapped_sums_and_merits(self, server: ServerState, client: ClientData) -> dict[str, Entry]:
         known = Known(self.agreed, server.shared, client)
         entries = _entries(f"moments.{client.schema.space}.mapped.", known.pool.sent("mapped"))
-        merits = {f"scores.{name}": known.merits(name) for name in ("own", "linked")}
+        experts: tuple[Expert, ...] = ("own", "linked")
+        merits = {merits_name(name, known.jury): known.merits(name) for name in experts}
         entries |= _entries("", merits)
         if known.pool.has_links:  # counts for as many features as it speaks of
             weight = float(known.pool.is_linked.sum())
@@ -132,21 +147,24 @@ class Linked(Algorithm):
 
     def _mix_merits(self, server: ServerState, client: ClientData) -> dict[str, Entry]:
         known = Known(self.agreed, server.shared, client)
-        return _entries("", {"scores.mix": known.mix_merits()})
+        return _entries("", {merits_name("mix", known.jury): known.mix_merits()})
 
     def explain(self, server: ServerState) -> list[str]:
-        shared, word = server.shared, question_of(self.agreed.task).word
-        weights = WEIGHTS[place_of_mix(shared["scores.mix"])[2]]
-        alone = WEIGHTS.index((0.0, 0.0, 1.0))
+        return [self._explain(server.shared, jury) for jury in self._juries]
+
+    def _explain(self, shared: Named, jury: str) -> str:
+        mixes, word = shared[merits_name("mix", jury)], question_of(self.agreed.task).word
         merits = {
-            "own": shared["scores.own"],
-            "linked": shared["scores.linked"],
-            "mapped": shared["scores.mix"][..., alone],
-            "mix": shared["scores.mix"],
+            "own": shared[merits_name("own", jury)],
+            "linked": shared[merits_name("linked", jury)],
+            "mapped": mixes[..., WEIGHTS.index((0.0, 0.0, 1.0))],
+            "mix": mixes,
         }
+        weights = WEIGHTS[place_of_mix(mixes)[2]]
         parts = [f"{name} {w:.0%}" for name, w in zip(EXPERTS, weights, strict=True)]
         found = [f"{name} {float(merit.max()):.3f}" for name, merit in merits.items()]
-        return [f"linked mixes {', '.join(parts)}; cross-validated {word}: {', '.join(found)}."]
+        who = "" if len(self._juries) == 1 else f" in space '{jury}'"
+        return f"linked mixes {', '.join(parts)}{who}; cross-validated {word}: {', '.join(found)}."
 
     def predict(
         self, server: ServerState, stack: Stack, data: StackedData, splits: Sequence[Split]
@@ -165,6 +183,20 @@ class Linked(Algorithm):
 
 def _entries(prefix: str, tensors: Named) -> dict[str, Entry]:
     return {prefix + name: Entry(value, 1.0) for name, value in tensors.items()}
+
+
+def _leant(gathered: Mapping[str, Sequence[Entry]]) -> dict[str, Tensor]:
+    """Mean merits of each jury, in which everyone's count for as many clients as `LEAN`.
+
+    Spaces need settings of their own, since one may have six features and another 240; few
+    clients cannot tell noise from merit.
+    """
+    if not gathered:
+        return {}
+    every = weighted_mean([entry for entries in gathered.values() for entry in entries])
+    return {
+        name: weighted_mean([*entries, Entry(every, LEAN)]) for name, entries in gathered.items()
+    }
 
 
 def _sum(values: Sequence[Tensor]) -> Tensor:

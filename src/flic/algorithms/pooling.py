@@ -15,6 +15,7 @@ from torch import Tensor
 
 from flic.algorithms.settings import LinkedConfig
 from flic.alignment.moments import CHUNK_ROWS, Layout, Moments, Place, Scatter, Totals
+from flic.alignment.unlike import Marginals
 from flic.data.client_data import ClientData, Split
 from flic.data.schema import SharedFeatures
 from flic.data.task import Classification, Task
@@ -26,6 +27,9 @@ Kind = Literal["linear", "mapped"]
 
 Sent = Mapping[Kind, Named]
 """What of everyone's sums is one client's own."""
+
+PRIVATE = "private"
+"""The jury of clients that share nothing."""
 
 _CLIP = 5.0
 
@@ -66,6 +70,11 @@ class Agreed:
     def responses(self) -> int:
         """Columns that a response adds to the features."""
         return 0 if isinstance(self.task, Classification) else 1
+
+    def jury(self, space: str) -> str:
+        """Clients that choose settings together: of a space, or of all that share nothing."""
+        shares_nothing = len(self.shared) > 1 and not self.shared[space].names
+        return PRIVATE if shares_nothing else space
 
     def layout(self, space: str, kind: Kind) -> Layout:
         """How the sums of a space travel."""
@@ -122,6 +131,8 @@ class Pool:
             told = everyone.sums.dof.diagonal()[self.there] > 0
             scale[self.own] = everyone.scale[self.there] * told
         rest = (scale == 0).nonzero().flatten()
+        if not len(rest):
+            return shift, scale
         rows = torch.arange(len(self.client.train))
         place = Place(self.agreed.num_classes, torch.arange(len(rest)), len(rest))
         parts = ((c[:, rest], y) for c, y in _parts(self.agreed, self.client.train, rows))
@@ -209,11 +220,27 @@ class Pool:
         there = place[features]
         everyone = self.agreed.everyone(self.state, self.space, "linear").sums
         squares, dof = everyone.scatter.diagonal()[there], everyone.dof.diagonal()[there]
-        sent = self.sent("linear")
-        if "variance" in sent:
-            squares = squares - sent["variance"][there]
-            dof = dof - sent["dof"][self.agreed.layout(self.space, "linear").block[there]]
-        return squares / self.scale[features] ** 2, dof
+        own_squares, own_dof = self._own_squares(features, there)
+        return squares / self.scale[features] ** 2 - own_squares, dof - own_dof
+
+    def _own_squares(
+        self, features: Int[Tensor, " some"], there: Int[Tensor, " some"]
+    ) -> tuple[Tensor, Tensor]:
+        """What of everyone's squares is the client's own, in the units of all."""
+        nothing = torch.zeros(len(features)).double()
+        if self._sent is not None:
+            sent, layout = self.sent("linear"), self.agreed.layout(self.space, "linear")
+            if "variance" not in sent:
+                return nothing, nothing
+            own = sent["variance"][there] / self.scale[features] ** 2
+            return own, sent["dof"][layout.block[there]]
+        if self.agreed.settings.scatter == "off":
+            return nothing, nothing
+        # Not from what was sent: that has the products of all pairs.
+        rows = self.client.train.take(enough(self.agreed, self.client))
+        columns = self.scaled(columns_of(self.agreed, rows))[:, features]
+        found = Marginals.of(columns, class_of(self.agreed, rows), self.agreed.num_classes)
+        return found.squares, found.dof
 
     # ---- rows ------------------------------------------------------------------------------
 

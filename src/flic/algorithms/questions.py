@@ -33,9 +33,13 @@ class Question(ABC):
     word: ClassVar[str]  # for what merit is
 
     def grid(self, name: Expert) -> int:
-        """Number of settings of an expert; the linked one is with private features or without."""
+        """Number of settings of an expert.
+
+        A client's own is in units of all or of its own; the linked one with private features or
+        without.
+        """
         if name == "own":
-            return len(self.own)
+            return 2 * len(self.own)
         return len(self.pooled) * (2 if name == "linked" else 1)
 
     def tempered(self, scores: Float[Tensor, "settings rows held"]) -> Tensor:

@@ -25,6 +25,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from flic.algorithms import Population, ServerState, Update
+from flic.algorithms.experts import merits_name
 from flic.algorithms.linked import Linked
 from flic.algorithms.settings import MethodSettings
 from flic.alignment.moments import Layout, Moments
@@ -43,7 +44,7 @@ _KEY = re.compile(rf"[0-9a-f]{{{KEY_BYTES}}}")
 _SUMS = f"moments.{SPACE}.linear."
 _MAPPED = f"moments.{SPACE}.mapped."
 _WORST = -10.0  # the least likelihood that an expert is given
-_MERITS = ("scores.own", "scores.linked", "scores.mix")
+_MERITS = tuple(merits_name(name, SPACE) for name in ("own", "linked", "mix"))
 
 UNLIKE = "scores.unlike"
 """How many features are unlike the others': counts for as many as a silo speaks of."""
@@ -68,7 +69,7 @@ def round_of(name: str) -> int:
     """The round in which sums or likelihoods of a name leave a silo."""
     if name.startswith(_SUMS):
         return FIRST
-    return LAST if name == "scores.mix" else FIRST + 1
+    return LAST if name == _MERITS[-1] else FIRST + 1
 
 
 def algorithm_for(

@@ -44,7 +44,7 @@ from flic.silos.models import KINDS, Saved
 from flic.silos.settings import FitSettings
 from flic.silos.verdict import Verdict
 
-VERSION = 2
+VERSION = 3
 MANIFEST = "federation.json"
 WAITING = ".partial"  # of an update: new files on their way to their places
 
