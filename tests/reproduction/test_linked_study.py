@@ -50,7 +50,7 @@ def test_an_interval_needs_two_seeds():
 
 
 def test_training_rows_of_clients_are_disjoint():
-    for name in ("mfeat, 5 classes", "mfeat, half linked", "toy, noisy features"):
+    for name in ("mfeat, 30 rows", "mfeat, half linked", "toy, noisy features"):
         made = FEDERATIONS[name].make(7)
         seen: dict[str, set[bytes]] = {}
         for client in made.clients:
@@ -65,7 +65,7 @@ def test_training_rows_of_clients_are_disjoint():
 def test_controls_change_names_and_no_number():
     plain, half, permuted = (
         FEDERATIONS[name].make(7).clients[0]
-        for name in ("mfeat, 5 classes", "mfeat, half linked", "mfeat, links permuted")
+        for name in ("mfeat, 30 rows", "mfeat, half linked", "mfeat, links permuted")
     )
     assert plain.train.x.equal(half.train.x)
     assert plain.train.x.equal(permuted.train.x)

@@ -56,7 +56,7 @@ class Side:
         shift, scale = pool.mapped_units
         columns = pool.mapped(columns_of(pool.agreed, pool.client.train))
         everyone = pool.agreed.everyone(pool.state, pool.space, "mapped").sums
-        sent = pool.agreed.layout(pool.space, "mapped").unpack_totals(pool.sent("mapped"))
+        sent = pool.agreed.layout(pool.space, "mapped").unpack_totals(pool.sent_totals("mapped"))
         count, total = everyone.count - sent.count, everyone.total - sent.total
         sums = Totals(count, (total - count * shift) / scale)
         every = torch.arange(len(shift))

@@ -6,7 +6,6 @@ linear in its features, so that a client's model is a handful of tensors.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 
 import torch
@@ -62,19 +61,17 @@ class Known:
 
     @cached_property
     def _alone(self) -> Others:
-        """All of the client's columns, of which nothing that others know is used."""
-        return Others(self._linear.columns, self._nothing, Base(torch.ones(self.pool.dim).double()))
+        """All of the client's columns, of which nothing that others know is used.
 
-    @cached_property
-    def _apart(self) -> Others:
-        """The same, in units of the client's own: others' are of no use where links are wrong."""
-        columns = self._linear.columns
+        Not even their units, which are of no use where links are wrong.
+        """
+        dim, columns = self.pool.dim, self._linear.columns
         own = Own.of(columns, self.slot, len(self.held))
         spread = (own.factor.square().sum(0) / max(own.dof, 1.0)).sqrt()
         spread[spread < 1e-6 * spread.max()] = max(float(spread.max()), 1e-12)
-        spread[self.pool.dim :] = 1.0  # of a response
-        features = torch.diag(1 / spread[: self.pool.dim])
-        return replace(self._alone, columns=columns / spread, basis=features)
+        spread[dim:] = 1.0  # of a response
+        base, basis = Base(torch.ones(dim).double()), torch.diag(1 / spread[:dim])
+        return Others(columns / spread, self._nothing, base, basis)
 
     @cached_property
     def _nothing(self) -> Moments:
@@ -107,7 +104,7 @@ class Known:
         """The parts of an expert's grid, in order."""
         own, pooled = self.question.own, self.question.pooled
         if name == "own":
-            return [(self._alone, own), (self._apart, own)]
+            return [(self._alone, own)]
         if not self.pool.has_links:
             return [(self._alone, [own[2]] * self.question.grid(name))]
         if name == "mapped":
@@ -194,7 +191,8 @@ class Known:
             self.question.merit(self.question.mixed((*parts, mapped), weights), self.truth)
             for weights in WEIGHTS
         ]
-        return torch.stack(found, -1)
+        # Mixes without the mapped expert have one merit for all of its settings.
+        return torch.stack(torch.broadcast_tensors(*found), -1)
 
     # ---- what came of it -----------------------------------------------------------------
 

@@ -150,7 +150,7 @@ class Pool:
             nothing = torch.zeros(self.agreed.num_classes, self.width).double()
             return Totals(nothing, nothing)
         everyone = self.agreed.everyone(self.state, self.space, "linear").sums
-        sent = self.agreed.layout(self.space, "linear").unpack_totals(self._sent_totals)
+        sent = self.agreed.layout(self.space, "linear").unpack_totals(self.sent_totals("linear"))
         count = place.rows((everyone.count - sent.count)[:, self.there])
         total = place.rows((everyone.total - sent.total)[:, self.there])
         return Totals(count, (total - count * self.shift) / self.scale)
@@ -171,30 +171,33 @@ class Pool:
         """What of everyone's sums is the client's own."""
         if self._sent is not None:
             return self._sent.get(kind, {})
-        return self._sent_linear if kind == "linear" else self.sent_mapped
+        return self._sent_linear if kind == "linear" else self._sent_mapped
 
     @cached_property
     def _sent_linear(self) -> Named:
         return sent_sums(self.agreed, self.client, self.agreed.settings.scatter)
 
-    @property
-    def _sent_totals(self) -> Named:
+    def sent_totals(self, kind: Kind) -> Named:
         """Rows and sums of what was sent; products of features are not needed often."""
         if self._sent is not None:
-            return {n: v for n, v in self.sent("linear").items() if n in ("count", "total")}
-        return sent_sums(self.agreed, self.client, "off")
+            return {n: v for n, v in self.sent(kind).items() if n in ("count", "total")}
+        if kind == "linear":
+            return sent_sums(self.agreed, self.client, "off")
+        return self._mapped_sums("off")
 
     @cached_property
-    def sent_mapped(self) -> Named:
+    def _sent_mapped(self) -> Named:
+        return self._mapped_sums(self.agreed.settings.scatter)
+
+    def _mapped_sums(self, scatter: Scatter) -> Named:
         """What the client sends of its rows under the random map."""
         if not self.has_links:
             return {}
         width = self.agreed.settings.random_features + self.agreed.responses
         parts = _parts(self.agreed, self.client.train, enough(self.agreed, self.client))
         place = Place(self.agreed.num_classes, torch.arange(width), width)
-        kind = _kind_of_sums(self.agreed.settings.scatter)
-        sums = kind.of_parts(((self.mapped(columns), y) for columns, y in parts), place)
-        return self.agreed.layout(self.space, "mapped").pack(sums, self.agreed.settings.scatter)
+        sums = _kind_of_sums(scatter).of_parts(((self.mapped(c), y) for c, y in parts), place)
+        return self.agreed.layout(self.space, "mapped").pack(sums, scatter)
 
     @property
     def rows_in_sums(self) -> Int[Tensor, " rows"] | None:

@@ -33,13 +33,9 @@ class Question(ABC):
     word: ClassVar[str]  # for what merit is
 
     def grid(self, name: Expert) -> int:
-        """Number of settings of an expert.
-
-        A client's own is in units of all or of its own; the linked one with private features or
-        without.
-        """
+        """Number of settings of an expert; the linked one is with private features or without."""
         if name == "own":
-            return 2 * len(self.own)
+            return len(self.own)
         return len(self.pooled) * (2 if name == "linked" else 1)
 
     def tempered(self, scores: Float[Tensor, "settings rows held"]) -> Tensor:
@@ -49,7 +45,7 @@ class Question(ABC):
 
     def mixed(self, parts: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
         """Answers of a mix of experts."""
-        mixed = sum(w * part for w, part in zip(weights, parts, strict=True))
+        mixed = sum(w * part for w, part in zip(weights, parts, strict=True) if w)
         assert isinstance(mixed, Tensor)
         return self.answers(mixed)
 

@@ -42,9 +42,9 @@ class Federation:
     alone: Sequence[str] = ("lda", "logistic", "boosting")
 
 
-def _mfeat(seed: int) -> FederatedData:
-    """Ten clients in each of six views, five digits each."""
-    config = ViewsConfig(num_clients=80, classes_per_client=(5, 5))
+def _mfeat(seed: int, rows_per_class: tuple[int, int] = (6, 6)) -> FederatedData:
+    """Ten clients in each of six views, five digits each, 300 training rows a view."""
+    config = ViewsConfig(num_clients=80, classes_per_client=(5, 5), rows_per_class=rows_per_class)
     made = make_views(config, seed=seed)
     six = tuple(c for c in made.clients if c.schema.space not in ("optical", "pen"))
     return replace(made, clients=six)
@@ -107,7 +107,8 @@ def _permuted(seed: int) -> FederatedData:
 
 
 FEDERATIONS: Mapping[str, Federation] = {
-    "mfeat, 5 classes": Federation(_mfeat),
+    "mfeat, 30 rows": Federation(_mfeat),
+    "mfeat, 25-60 rows": Federation(partial(_mfeat, rows_per_class=(5, 12)), ("lda", "logistic")),
     "digits, 200 clients": Federation(_digits, ("lda", "logistic")),
     "fashion": Federation(_fashion, ("lda", "logistic")),
     "toy, noisy features": Federation(_noisy),
@@ -191,7 +192,7 @@ class LinkedStudy(Study):
 
 
 def _federations(scope: Scope) -> Mapping[str, Federation]:
-    names = ("mfeat, 5 classes", "toy, noisy features") if scope.quick else FEDERATIONS
+    names = ("mfeat, 30 rows", "toy, noisy features") if scope.quick else FEDERATIONS
     return {name: FEDERATIONS[name] for name in names}
 
 
