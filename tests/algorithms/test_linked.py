@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from flic.algorithms import MethodSettings, ServerState, bases
+from flic.algorithms.bases import Side, others_at
 from flic.algorithms.estimators import Lda, Ridge
 from flic.algorithms.experts import Known, apply_mix, place_of
 from flic.algorithms.linked import Linked
+from flic.algorithms.pooling import Pool, sent_sums
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification, Regression
@@ -296,6 +298,31 @@ def test_one_basis_for_all_gives_what_each_client_s_own_gives(ward, monkeypatch,
     _, other = learn(few)
     for name, value in usual.shared.items():
         torch.testing.assert_close(value, other.shared[name], rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("scatter", ["off", "diagonal"])
+def test_one_basis_takes_off_only_what_was_told(ward, monkeypatch, scatter):
+    """A client that tells less than the others is among what the others told, and no more."""
+    few = [replace(c, train=c.train.take(torch.arange(9))) for c in ward[:4]]
+    full, _ = learn(few)
+    agreed = replace(full.algorithm.agreed, settings=with_scatter(scatter).linked)
+    sent = [sent_sums(full.algorithm.agreed, c, "full") for c in few[:3]]
+    sent.append(sent_sums(agreed, few[3], scatter))
+    state = {}
+    for own in sent:
+        for name, value in own.items():
+            place = f"moments.ward.linear.{name}"
+            state[place] = state.get(place, 0) + value
+    found = []
+    for most_rows in (0.0, 1e9):
+        monkeypatch.setattr(bases, "MOST_ROWS", most_rows)
+        pool = Pool(agreed, state, few[3])
+        others = others_at(pool, Side.linear(pool), torch.arange(FEATURES))
+        base = others.base
+        wide = base.basis if others.basis is None else others.basis
+        less = 0 if base.less is None else base.less.mT @ base.less
+        found.append(wide @ (torch.diag(base.variances) - less) @ wide.mT)
+    torch.testing.assert_close(*found, rtol=0, atol=1e-8)
 
 
 # ---- responses ----------------------------------------------------------------------------------

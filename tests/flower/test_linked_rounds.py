@@ -11,6 +11,7 @@ from flwr.proto.message_pb2 import Message as ProtoMessage
 from hospitals import COLUMNS, make_here, rows_of
 
 from flic.algorithms.linked import Linked
+from flic.alignment.moments import SENT
 from flic.data.client_data import FederatedData
 from flic.errors import FederationError
 from flic.federation.journal import MemoryJournal
@@ -117,6 +118,44 @@ def test_a_silo_s_model_is_the_one_that_was_measured(whole):
     frame = pd.read_csv(silo.folder / "rows.csv").iloc[test]
     right = (silo.model().predict(frame).values == frame["num"]).sum()
     assert right == records(place)[-1]["scores"]["south"]["test_right"]
+
+
+def tell_less(place, **scatter):
+    """Silos that keep to themselves how their columns vary, or vary together."""
+    for name, own in scatter.items():
+        path = place.silo(name).folder / "silo.toml"
+        path.write_text(path.read_text() + f'scatter = "{own}"\n')
+
+
+def test_every_silo_decides_what_it_tells_of_its_scatter(linked):
+    place = linked()
+    tell_less(place, north="off", south="diagonal")
+    place.go()
+    sent = {name: set() for name in NAMES}
+    for name, content in answers(place):
+        for record in content.array_records.values():
+            sent[name] |= {key.rsplit(".")[-1] for key in record if key.startswith("moments.")}
+    assert sent == {"east": {*SENT["full"]}, "north": {*SENT["off"]}, "south": {*SENT["diagonal"]}}
+    for name in NAMES:
+        announced = place.silo(name).announce(place.coordinator.settings)
+        for number, record in enumerate(records(place), start=1):
+            due = [e.num_bytes for e in announced if e.when == f"once, in round {number}"]
+            assert record["bytes"][name] == sum(due)
+    sums = place.coordinator.server.shared
+    rows = len(pd.read_csv(place.silo("east").folder / "rows.csv"))
+    assert sums["moments.linked.mapped.pairs"][0] < rows < sums["moments.linked.mapped.dof"][0]
+    scores = records(place)[-1]["scores"].values()
+    assert sum(own["test_right"] for own in scores) > sum(own["test_rows"] for own in scores) / 2
+
+
+def test_a_silo_tells_no_more_than_the_federation_asks_for(linked):
+    network = {"linked": {"random_features": 24, "scatter": "off"}}
+    place = linked(network=network)
+    tell_less(place, south="full")
+    place.go()
+    names = {e.what for e in place.silo("south").announce(place.coordinator.settings)}
+    assert not {name for name in names if name.endswith((".variance", ".cross"))}
+    assert not {n for n in place.coordinator.server.shared if n.endswith(".variance")}
 
 
 def fails(name, at):

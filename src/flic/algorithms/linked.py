@@ -35,6 +35,7 @@ from flic.algorithms.protocol import (
 )
 from flic.algorithms.questions import EXPERTS, WEIGHTS, Expert, question_of
 from flic.algorithms.settings import MethodSettings
+from flic.alignment.moments import SENT
 from flic.alignment.unlike import USUAL
 from flic.data.client_data import ClientData, Split
 from flic.data.stacked import StackedData
@@ -72,8 +73,9 @@ class Linked(Algorithm):
         kinds: tuple[Kind, ...] = ("linear", "mapped")
         for space, features in self.agreed.shared.items():
             for kind in kinds if features.names else ():
-                for part, shape in self.agreed.layout(space, kind).shapes.items():
-                    shared[f"moments.{space}.{kind}.{part}"] = zeros(*shape)
+                shapes = self.agreed.layout(space, kind).shapes
+                for part in SENT[self.agreed.settings.scatter]:
+                    shared[f"moments.{space}.{kind}.{part}"] = zeros(*shapes[part])
         question = question_of(self.agreed.task)
         temperatures = len(question.temperatures)
         for jury in self._juries:

@@ -201,11 +201,12 @@ class Pool:
 
     @property
     def rows_in_sums(self) -> Int[Tensor, " rows"] | None:
-        """The client's rows that are in everyone's sums; None if they are no longer at hand."""
+        """The client's rows in everyone's scatter; None if they are no longer at hand."""
         if self._sent:
             return None
         rows = enough(self.agreed, self.client)
-        return rows if self._sent is None else rows[:0]
+        is_told = self._sent is None and self.agreed.settings.scatter != "off"
+        return rows if is_told else rows[:0]
 
     @cached_property
     def mapped_units(self) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-Scatter = Literal["full", "diagonal", "off"]
+Scatter = Literal["off", "diagonal", "full"]
+"""What is told of how features vary, from nothing to all pairs of them."""
 """How much of its scatter a client sends: all products of features, squares alone, nothing."""
 
 CHUNK_ROWS = 4096
@@ -163,6 +164,15 @@ class Moments(Totals):
 # ---- what is sent --------------------------------------------------------------------------
 
 
+_TOTALS, _DIAGONAL, _PAIRS = ("count", "total"), ("variance", "dof"), ("cross", "pairs")
+SENT: Mapping[Scatter, tuple[str, ...]] = {
+    "off": _TOTALS,
+    "diagonal": _TOTALS + _DIAGONAL,
+    "full": _TOTALS + _DIAGONAL + _PAIRS,
+}
+"""Names of what is sent."""
+
+
 class Layout:
     """How the sums of a space travel: by name, each number once.
 
@@ -190,14 +200,13 @@ class Layout:
 
     def pack(self, own: Totals, scatter: Scatter) -> dict[str, Tensor]:
         """What one client sends."""
-        sent = {"count": own.count[:, self._first], "total": own.total}
-        if not isinstance(own, Moments) or scatter == "off":
-            return sent
-        dof = own.dof[self._first][:, self._first]
-        sent |= {"variance": own.scatter.diagonal(), "dof": dof.diagonal()}
-        if scatter == "full":
-            sent |= {"cross": _upper(own.scatter, offset=1), "pairs": _upper(dof, offset=0)}
-        return {name: value.contiguous() for name, value in sent.items()}
+        found = {"count": own.count[:, self._first], "total": own.total}
+        if isinstance(own, Moments):
+            dof = own.dof[self._first][:, self._first]
+            found |= {"variance": own.scatter.diagonal(), "dof": dof.diagonal()}
+            if scatter == "full":
+                found |= {"cross": _upper(own.scatter, offset=1), "pairs": _upper(dof, offset=0)}
+        return {name: found[name].contiguous() for name in SENT[scatter]}
 
     def unpack_totals(self, sent: Mapping[str, Tensor]) -> Totals:
         """Rows and sums alone; of one that sent nothing they are 0."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flic.alignment.moments import Scatter
 from flic.cli.assignments import Classes, Missing, missing_values, values_of_classes
 from flic.cli.check import Format
 from flic.cli.coordinator import Foreground, need_flower, split_names
@@ -65,6 +66,13 @@ def init(
     drop: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="No feature; may be repeated.")
     ] = None,
+    scatter: Annotated[
+        Scatter | None,
+        typer.Option(
+            help="Of linked columns, what you tell of how they vary: nothing, each by itself, or "
+            "every two together (the usual)."
+        ),
+    ] = None,
     federation: Annotated[
         Path | None,
         typer.Option(
@@ -94,7 +102,7 @@ def init(
         notice(message)
     near = Path(os.path.relpath(client.data, folder.resolve())).as_posix()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    silo = SiloFolder.create(folder, client.model_copy(update={"data": near}))
+    silo = SiloFolder.create(folder, client.model_copy(update={"data": near}), scatter=scatter)
     member = Membership(silo)
     member.make_key()
     _show_leaving(silo, silo.announce(settings), exact=federation is not None)

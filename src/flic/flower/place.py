@@ -11,6 +11,7 @@ from flic.algorithms.experts import Known
 from flic.algorithms.linked import Linked
 from flic.alignment.anchors import factor_name, mean_name
 from flic.alignment.meta_classes import MAP
+from flic.alignment.moments import Scatter
 from flic.data.client_data import ClientData, FederatedData
 from flic.data.task import Regression
 from flic.federation.roster import Roster
@@ -87,11 +88,17 @@ class LinkedPlace:
     """A silo among others that have some of its columns: it sends sums, and trains nothing."""
 
     def __init__(
-        self, client: ClientData, settings: FederationSettings, *, least_rows: int
+        self,
+        client: ClientData,
+        settings: FederationSettings,
+        *,
+        least_rows: int,
+        scatter: Scatter,
     ) -> None:
         self.client = client
         own = settings.method_settings
-        linked = own.linked.model_copy(update={"min_rows_per_class": least_rows})
+        stricter = {"min_rows_per_class": least_rows, "scatter": scatter}
+        linked = own.linked.model_copy(update=stricter)
         self._settings, self._method = settings, own.model_copy(update={"linked": linked})
 
     def algorithm(self, server: ServerState | None = None) -> Linked:

@@ -116,7 +116,7 @@ class Pooling:
         if union:
             pooled = [_spread(*self._load(name), union, self._num_classes) for name in names]
             whole = sum(pooled[1:], start=pooled[0])
-            shared |= _packed(whole, self._num_classes)
+            shared |= self._packed(whole)
         return ServerState(FIRST, shared)
 
     def algorithm(self, names: Iterable[str]) -> Linked:
@@ -132,7 +132,7 @@ class Pooling:
         if own:
             there = torch.tensor([known[keys[i]] for i in own])
             whole = _unpacked(server.shared, _SUMS, self._num_classes, apart=True)
-            shared |= _packed(whole.at(there), self._num_classes)
+            shared |= self._packed(whole.at(there))
             shared |= {n: v for n, v in server.shared.items() if n.startswith(_MAPPED)}
         shared[PLACES] = torch.tensor(own, dtype=torch.int64)
         return ServerState(server.round, shared)
@@ -140,6 +140,12 @@ class Pooling:
     @property
     def _num_classes(self) -> int:
         return self.settings.question.num_outputs
+
+    def _packed(self, sums: Moments) -> dict[str, Tensor]:
+        """Sums of features that have holders of their own, as they travel."""
+        layout = _layout(sums.total.shape[1], self._num_classes, apart=True)
+        packed = layout.pack(sums, self.settings.method_settings.linked.scatter)
+        return {_SUMS + name: value for name, value in packed.items()}
 
     def holders(self, name: str, names: Iterable[str]) -> tuple[int, ...]:
         """How many silos have each feature of a silo, itself included."""
@@ -214,12 +220,6 @@ def _unpacked(state: Named, prefix: str, num_classes: int, *, apart: bool = Fals
     """Sums as they travel, as matrices."""
     named = {n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)}
     return _layout(named["total"].shape[1], num_classes, apart=apart).unpack(named)
-
-
-def _packed(sums: Moments, num_classes: int) -> dict[str, Tensor]:
-    """Sums of features that have holders of their own, as they travel."""
-    layout = _layout(sums.total.shape[1], num_classes, apart=True)
-    return {_SUMS + name: value for name, value in layout.pack(sums, "full").items()}
 
 
 def _layout(width: int, num_classes: int, *, apart: bool) -> Layout:

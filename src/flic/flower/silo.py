@@ -16,6 +16,7 @@ import torch
 from pydantic import Field
 
 from flic.algorithms import ServerState
+from flic.alignment.moments import SENT, Scatter
 from flic.data.client_data import ClientData
 from flic.data.tables import Client, SiloTable, load_client
 from flic.errors import ConfigError, FederationError, RunFolderError
@@ -51,7 +52,9 @@ class SiloFile(Client):
     """silo.toml: where a silo's rows lie, how many are held out, what it does not tell."""
 
     test_share: float = Field(default=0.25, gt=0, le=0.5)
-    min_rows_per_class: int = Field(default=5, ge=1)  # the federation's counts where it is larger
+    # The federation's own count where they tell less.
+    min_rows_per_class: int = Field(default=5, ge=1)
+    scatter: Scatter = "full"
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,14 @@ class SiloFolder:
         self.file = file
 
     @classmethod
-    def create(cls, folder: Path, client: Client, *, test_share: float = 0.25) -> Self:
+    def create(
+        cls,
+        folder: Path,
+        client: Client,
+        *,
+        test_share: float = 0.25,
+        scatter: Scatter | None = None,
+    ) -> Self:
         """A new folder for a client whose data file is named from there."""
         if (folder / FILE).exists():
             raise ConfigError(
@@ -80,6 +90,7 @@ class SiloFolder:
                 "Edit it, move it away, or choose another folder."
             )
         stated = {**_stated(client), "test_share": test_share}
+        stated |= {} if scatter is None else {"scatter": scatter}
         file = validated(SiloFile, stated, source=FILE)
         folder.mkdir(parents=True, exist_ok=True)
         text = "".join(f"{key} = {_toml(value)}\n" for key, value in stated.items())
@@ -204,7 +215,12 @@ class SiloFolder:
         note(self.folder, event, **facts)
 
     def _linked(self, client: ClientData, settings: FederationSettings) -> LinkedPlace:
-        return LinkedPlace(client, settings, least_rows=self._least_rows(settings))
+        least = self._least_rows(settings)
+        return LinkedPlace(client, settings, least_rows=least, scatter=self._scatter(settings))
+
+    def _scatter(self, settings: FederationSettings) -> Scatter:
+        both: list[Scatter] = [settings.method_settings.linked.scatter, self.file.scatter]
+        return min(both, key=[*SENT].index)
 
     def _least_rows(self, settings: FederationSettings) -> int:
         # The silo has the last word on what its rows may show.
