@@ -398,6 +398,20 @@ def test_what_came_of_it_is_told(ward):
     assert "cross-validated log-likelihood" in line
 
 
+def test_right_links_are_worth_something_and_wrong_ones_less_than_nothing(ward):
+    """One client calls two features by each other's names."""
+    first, second = (int(place) for place in (CENTRES[0] - CENTRES[1]).argsort()[[0, -1]])
+    names = list(NAMES)
+    names[first], names[second] = names[second], names[first]
+    clients = [replace(ward[0], schema=FeatureSchema("ward", tuple(names))), *ward[1:]]
+    shop, server = learn(clients)
+    known = Known(shop.algorithm.agreed, server.shared, clients[0])
+    wrong = {NAMES[first], NAMES[second]}
+    assert known.worth_of_links(wrong) < -0.02
+    assert known.worth_of_links({*NAMES} - wrong) > 0.02
+    assert known.worth_of_links(()) == 0
+
+
 def test_one_basis_serves_clients_with_private_features_too(ward, monkeypatch):
     few = [
         replace(

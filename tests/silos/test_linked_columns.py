@@ -1,5 +1,6 @@
 """Linked columns for those who come later, or learn again: everyone's sums, and nothing sent."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -155,3 +156,12 @@ def test_rows_without_a_linked_column_are_refused(fitted):
     rows = pd.DataFrame({"age": np.arange(20.0)})
     with pytest.raises(ConfigError, match="no column of X is one that the federation shares"):
         SiloClassifier("linked", fitted).fit(rows, np.tile(["well", "ill"], 10))
+
+
+def test_which_links_carry_the_gain_is_told(fitted):
+    told = [line for line in fitted.notices if "its links are worth most at" in line]
+    assert {line.split(":")[0] for line in told} >= {"client 'clinic 0'", "client 'clinic 1'"}
+    for line in told:
+        worth = re.findall(r"'(m\d)' \+(0\.\d{3})", line)
+        assert 1 <= len(worth) <= 3
+        assert sorted((w for _, w in worth), reverse=True) == [w for _, w in worth]

@@ -5,7 +5,8 @@ of its features with the linked ones pooled, and of random features of the linke
 linear in its features, so that a client's model is a handful of tensors.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import torch
@@ -205,6 +206,22 @@ class Known:
         parts.append(self.question.mixed(parts, WEIGHTS[weights]))
         found = [float(self.question.merit(answers, self.truth)) for answers in parts]
         return dict(zip((*EXPERTS, "mix"), found, strict=True))
+
+    def worth_of_links(self, features: Collection[str]) -> float:
+        """Cross-validated merit of pooled features that is lost where some are not linked."""
+        schema = self.client.schema
+        names = tuple(f"{n}, not linked" if n in features else n for n in schema.features)
+        apart = replace(self.client, schema=replace(schema, features=names))
+        return self._pooled_merit - Known(self.agreed, self.shared, apart)._pooled_merit
+
+    @cached_property
+    def _pooled_merit(self) -> float:
+        """Of all features beside each other, under the setting that the federation finds best."""
+        setting, temperature = place_of(self._merits_of("linked"))
+        joint = len(self.question.pooled) + setting % len(self.question.pooled)
+        factor = self.question.temperatures[temperature]
+        answers = self.question.answers(factor * self._fold_scores_at("linked", joint))
+        return float(self.question.merit(answers, self.truth))
 
     def shares_unlike(self) -> Float[Tensor, "3 usual"]:
         """What the federation learns the usual differences between its clients from."""

@@ -135,13 +135,17 @@ def in_shared_units(silo: EncodedSilo, space: str) -> ClientData:
 
 # ---- what came of it, in sentences ---------------------------------------------------------------
 
+MOST_COLUMNS = 30
+"""Linked columns of a client up to which it is found out what each link is worth."""
+
+_CARRIERS = 3
 _HOW = {"location": "lies", "contrast": "tells the classes apart", "scale": "varies"}
 
 
 def explanations(
     encoded: EncodedFederation, settings: FitSettings, learned: Learned
 ) -> Sequence[str]:
-    """Columns that are unlike the others', then which expert serves whom."""
+    """Columns that are unlike the others', which expert serves whom, and which links carry it."""
     assert learned.linked is not None
     agreed = learned.linked.agreed(settings, encoded.task)
     silos = {silo.name: silo for silo in encoded.silos if silo.name in learned.models}
@@ -151,7 +155,7 @@ def explanations(
         for space in [learned.linked.space_of(linked_features(silo)[0])]
         if space is not None
     }
-    return [*_unlike(silos, known), *_experts(known)]
+    return [*_unlike(silos, known), *_experts(known), *_carriers(silos, known)]
 
 
 def _unlike(silos: Mapping[str, EncodedSilo], known: Mapping[str, Known]) -> Iterator[str]:
@@ -187,4 +191,25 @@ def _experts(known: Mapping[str, Known]) -> Iterator[str]:
         yield (
             f"client '{name}': cross-validated {own.question.word} of its linked columns against "
             f"its own rows alone: {', '.join(gains)}, mix {merits['mix'] - merits['own']:+.3f}."
+        )
+
+
+def _carriers(silos: Mapping[str, EncodedSilo], known: Mapping[str, Known]) -> Iterator[str]:
+    """The links that a client would miss most."""
+    for name, own in known.items():
+        encoder, keys = silos[name].encoder, linked_features(silos[name])[0]
+        features: dict[str, list[str]] = {}
+        for key, source, linked in zip(keys, encoder.sources, own.pool.is_linked, strict=True):
+            if linked:
+                features.setdefault(source, []).append(key)
+        if not 1 < len(features) <= MOST_COLUMNS:
+            continue
+        worth = {source: own.worth_of_links(all_of) for source, all_of in features.items()}
+        best = sorted(worth, key=lambda source: -worth[source])[:_CARRIERS]
+        told = [f"'{source}' {worth[source]:+.3f}" for source in best if worth[source] >= 0.0005]
+        yield (
+            f"client '{name}': its links are worth most at {', '.join(told)}: so much of the "
+            f"cross-validated {own.question.word} is lost without each."
+            if told
+            else f"client '{name}': no single link of its {len(features)} is missed by itself."
         )
