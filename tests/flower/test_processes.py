@@ -17,12 +17,13 @@ import flic
 from flic.errors import FederationError
 from flic.federation.checkpoint import DiskJournal
 from flic.flower import certificates
+from flic.flower.answers import finished_rounds
 from flic.flower.benchmark import clients, simulated
 from flic.flower.log import events
 from flic.flower.loopback import on_loopback
 from flic.flower.membership import Membership, Server
 from flic.flower.processes import Service, ask_flower, environment, script
-from flic.flower.rounds import Coordinator, finished_rounds
+from flic.flower.rounds import Coordinator
 from flic.flower.settings import FederationSettings
 from flic.flower.silo import SiloFolder
 

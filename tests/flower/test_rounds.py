@@ -11,8 +11,9 @@ from hospitals import settings_of
 
 from flic.algorithms import Entry, Update
 from flic.errors import ConfigError, RunFolderError
+from flic.flower.answers import Answers
 from flic.flower.log import LOG, events
-from flic.flower.rounds import Answers, Coordinator
+from flic.flower.rounds import Coordinator
 from flic.flower.settings import federation_settings
 
 NAMES = ["east", "north", "south"]

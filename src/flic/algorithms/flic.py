@@ -13,6 +13,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from flic.algorithms.anchor_checks import (
+    refuse_class_settings,
+    refuse_impossible_meta_classes,
+    refuse_map,
+)
 from flic.algorithms.network import NetworkMethod
 from flic.algorithms.protocol import (
     Entry,
@@ -51,7 +56,6 @@ from flic.data.client_data import ClientData
 from flic.data.stacked import StackedData
 from flic.data.task import Regression
 from flic.descent import Losses, descend
-from flic.errors import ConfigError, IncompatibleUpdate
 from flic.gaussians import Gaussian, bures_barycentre, sqrtm
 from flic.personal.rule import under
 from flic.seeding import generator
@@ -74,9 +78,9 @@ class Flic(NetworkMethod):
         super().__init__(settings, population, seed=seed, dtype=dtype)
         self.is_regression = isinstance(population.task, Regression)
         if self.is_regression:
-            _refuse_class_settings(settings)
+            refuse_class_settings(settings)
         else:
-            _refuse_impossible_meta_classes(settings, population.task.num_outputs)
+            refuse_impossible_meta_classes(settings, population.task.num_outputs)
         self.num_anchors = settings.anchors.num_meta or population.task.num_anchors
 
     # ---- the server half -----------------------------------------------------------------
@@ -107,7 +111,7 @@ class Flic(NetworkMethod):
         """As all methods do; answers about distances become the map, and are dropped."""
         updates = list(updates)
         for update in updates:
-            _refuse_map(update)
+            refuse_map(update)
         server = super().aggregate(server, updates)
         if DISTANCES not in server.shared:
             return server
@@ -367,58 +371,6 @@ class Flic(NetworkMethod):
         for c, count in client.class_counts.items():
             rows[int(meta_of[c])] += count
         return rows
-
-
-def _refuse_map(update: Update) -> None:
-    """Refuse a client's own idea of the meta-classes: all must mean the same by an anchor."""
-    if MAP in update.entries:
-        raise IncompatibleUpdate(
-            f"update of client {update.client!r} holds {MAP!r}, which the server alone decides; "
-            "expected anchors and the shared layer. Drop it."
-        )
-
-
-def _refuse_class_settings(settings: MethodSettings) -> None:
-    """Refuse what has a meaning for anchors of classes only."""
-    found = {
-        "anchors.covariance": (settings.anchors.covariance, "identity"),
-        "anchors.learn": (settings.anchors.learn, "after"),
-        "alignment.target": (settings.alignment.target, "closed-form"),
-    }
-    for key, (got, expected) in found.items():
-        if got != expected:
-            raise ConfigError(
-                f"{key} is {got!r} on data with real responses; expected {expected!r}, since "
-                "regression anchors are N(y a + (1 − y) b, I). Change the key, or a preset "
-                "such as 'authors' that sets it."
-            )
-    if settings.anchors.meta_classes is not None:
-        raise ConfigError(
-            "anchors.meta_classes is set on data with real responses; expected classes, which a "
-            "regression does not have. Leave the key out."
-        )
-
-
-def _refuse_impossible_meta_classes(settings: MethodSettings, num_classes: int) -> None:
-    """Refuse meta-classes that do not fit the classes, or cannot tell them apart."""
-    given, num = settings.anchors.meta_classes, settings.anchors.num_meta
-    if isinstance(given, tuple) and len(given) != num_classes:
-        raise ConfigError(
-            f"anchors.meta_classes lists {len(given)} meta-classes on data with {num_classes} "
-            "classes; expected one for each class, in the order of the classes."
-        )
-    if num is not None and num > num_classes:
-        raise ConfigError(
-            f"anchors.meta_classes is {num} on data with {num_classes} classes; expected at most "
-            "as many. Leave the key out to give every class an anchor of its own."
-        )
-    by_anchor = settings.model.predict_by == "nearest-anchor"
-    if num is not None and num < num_classes and by_anchor:
-        raise ConfigError(
-            f"model.predict_by is 'nearest-anchor' with {num} anchors for {num_classes} classes; "
-            "expected 'head', since classes of one meta-class have one anchor. Set "
-            "model.predict_by = 'head', also over the preset 'recommended'."
-        )
 
 
 def _barycentre_factor(entries: Sequence[Entry]) -> Tensor:

@@ -19,8 +19,8 @@ from flic.federation.loop import Schedule, Simulation
 from flic.federation.roster import Roster
 from flic.federation.runners import open_runner
 from flic.federation.work import Workshop
+from flic.flower.answers import finished_rounds
 from flic.flower.loopback import on_loopback
-from flic.flower.rounds import finished_rounds
 from flic.flower.settings import FederationSettings
 from flic.flower.silo import SiloFolder, held_out
 from flic.flower.training import OnRound

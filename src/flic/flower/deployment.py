@@ -3,7 +3,7 @@
 DIR/                 beside what `rounds` keeps there
   deployment.json    names, port, and whether the transport is plain text
   certificates/      the authority, and the server's own (`certificates`)
-  keys.json          name → public key of every silo that was ever admitted, for the log
+  keys.json          keys of silos (`admission`)
   app/               what Flower calls an app: settings and no code
   flower/            Flower's private folder: how its commands find this SuperLink
   superlink.db .log .pid
@@ -23,8 +23,8 @@ from pydantic import Field
 from flic.errors import ConfigError, FederationError, RunFolderError
 from flic.federation.checkpoint import write_atomically
 from flic.flower import certificates
+from flic.flower.admission import KEYS, Admission
 from flic.flower.certificates import Certificates, is_loopback
-from flic.flower.keys import read_public
 from flic.flower.processes import Service, ask_flower, environment, script
 from flic.flower.roll import write_json
 from flic.flower.rounds import Coordinator
@@ -32,10 +32,9 @@ from flic.flower.settings import FederationSettings, validated
 from flic.flower.supernode import COMPONENTS
 from flic.flower.training import OnRound, Tell, Training
 from flic.notation import toml_text
-from flic.report.run_folder import alone_in
 from flic.settings import Section
 
-FACTS, KEYS = "deployment.json", "keys.json"
+FACTS = "deployment.json"
 READY_S = 90.0
 TRIES = 3  # to get hold of the port
 
@@ -162,60 +161,16 @@ class Deployment:
 
         Without encryption Flower knows no keys: then `key` is the number of the silo's node.
         """
-        coordinator = Coordinator.open(self.folder)
-        if self.place.insecure:
-            if not key.isdecimal():
-                raise ConfigError(
-                    f"got {key!r}; expected the number that flic silo start printed, since this "
-                    "coordinator was made with --insecure and knows no keys."
-                )
-            coordinator.roll.admit(name, int(key))
-            return int(key)
-        line = read_public(Path(key))
-        keys = self._keys()
-        known = {name: keys[name] for name in coordinator.roll.silos if name in keys}
-        if known.get(name) == line:
-            node = coordinator.roll.silos[name]
-            coordinator.roll.admit(name, node)  # which forgives its offences
-            return node
-        if name in known:
+        roll = Coordinator.open(self.folder).roll
+        if not self.place.insecure:
+            return Admission(self.folder, roll, self._ensure_running, self._ask).admit(name, key)
+        if not key.isdecimal():
             raise ConfigError(
-                f"silo {name!r} is admitted with another key; expected a new name, or that one "
-                f"again. First run: flic coordinator revoke {self.folder} {name}"
+                f"got {key!r}; expected the number that flic silo start printed, since this "
+                "coordinator was made with --insecure and knows no keys."
             )
-        if line in known.values():
-            raise ConfigError(
-                f"{key} is the key of silo {_name_of(known, line)!r}; expected a key of its own."
-            )
-        self._ensure_running()
-        with alone_in(self.folder / "flower"):
-            node = self._register(line, set(coordinator.roll.silos.values()))
-            write_json(self.folder / KEYS, {**self._keys(), name: line})
-            coordinator.roll.admit(name, node)
-            self._intent.unlink()
-        return node
-
-    @property
-    def _intent(self) -> Path:
-        """The key that is being registered; Flower takes it once, and we may be interrupted."""
-        return self.folder / "flower" / "admitting.pub"
-
-    def _register(self, line: str, admitted: set[int]) -> int:
-        if self._intent.exists() and self._intent.read_text().strip() == line:
-            nodes = self._ask("supernode", "list")["nodes"]
-            known = {int(n["node-id"]) for n in nodes if n["status"] != "unregistered"}
-            if len(known - admitted) == 1:
-                return (known - admitted).pop()
-        write_atomically(self._intent, f"{line}\n".encode())
-        try:
-            return int(self._ask("supernode", "register", str(self._intent))["node-id"])
-        except FederationError as error:
-            if "already in use" not in str(error):
-                raise
-            raise ConfigError(
-                "this key was revoked, and Flower takes no key a second time; expected a new one. "
-                'The silo makes it with: ssh-keygen -t ecdsa -b 384 -N "" -f key'
-            ) from None
+        roll.admit(name, int(key))
+        return int(key)
 
     def revoke(self, name: str) -> None:
         """Let a silo take part no more; its key opens nothing any longer."""
@@ -344,9 +299,6 @@ class Deployment:
                 f"coordinator renew {self.folder}"
             )
 
-    def _keys(self) -> dict[str, str]:
-        return json.loads((self.folder / KEYS).read_bytes())
-
     def _write_app(self) -> None:
         """The bundle that Flower asks for: which app to run, and no code."""
         parts = [f"{part} = {toml_text(place)}" for part, place in COMPONENTS.items()]
@@ -373,7 +325,3 @@ class Deployment:
             *(f'address = "127.0.0.1:{self.place.port}"', safety, ""),
         ]
         write_atomically(home / "config.toml", "\n".join(lines).encode())
-
-
-def _name_of(keys: dict[str, str], line: str) -> str:
-    return next(name for name, own in keys.items() if own == line)

@@ -12,10 +12,10 @@ A round that was not finished never happened: whoever opens the folder goes on a
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean, median_low
+from statistics import median_low
 from typing import Any
 
 import torch
@@ -23,34 +23,20 @@ import torch
 from flic.algorithms import Algorithm, Population, ServerState, Update, build_algorithm
 from flic.algorithms.protocol import check_update
 from flic.errors import ConfigError, FederationError, IncompatibleUpdate, RunFolderError
-from flic.federation.checkpoint import Commit, DiskJournal
+from flic.federation.checkpoint import DiskJournal
 from flic.federation.journal import Record
 from flic.federation.sampling import active_clients
 from flic.federation.score import Errors, Hits
 from flic.federation.work import Stage
+from flic.flower.answers import Answers, Figures, finished_rounds
 from flic.flower.log import events, note
-from flic.flower.pooling import KEY_BYTES
 from flic.flower.roll import Roll, damaged, read_json, write_json
-from flic.flower.settings import NUMBER_BYTES, FederationSettings, federation_settings
+from flic.flower.settings import FederationSettings, federation_settings
 
 FACTS = "federation.json"
 
 TRIES = 3
 """How often a round is tried without a quorum before the run stops."""
-
-Figures = Mapping[str, Mapping[str, float]]
-"""Silo → name → number."""
-
-
-@dataclass(frozen=True)
-class Answers:
-    """What came of asking the silos of one round."""
-
-    updates: Sequence[Update] = ()
-    losses: Figures = field(default_factory=dict)
-    absent: Mapping[str, str] = field(default_factory=dict)  # silo → why
-    refused: Mapping[str, str] = field(default_factory=dict)  # silo → why
-    keys: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of a silo's features
 
 
 class Coordinator:
@@ -272,8 +258,8 @@ class Coordinator:
         updates = sorted(answers.updates, key=lambda update: update.client)
         server = self.count(updates, answers.keys)
         figures = measure(server) if self.is_measured(server.round) else {}
-        record = self._record(answers, figures, time.perf_counter() - started)
-        record["round"] = server.round
+        seconds = time.perf_counter() - started
+        record = answers.record(self.stage, server.round, figures, seconds)
         self.journal.commit(server, record)
         self.roll.clear(update.client for update in updates)
         note(self.folder, "round", **record)
@@ -343,26 +329,6 @@ class Coordinator:
         every = self.settings.evaluate_every
         return self.stage != "update" or (every > 0 and round % every == 0)
 
-    def _record(self, answers: Answers, figures: Figures, seconds: float) -> Record:
-        sent = {
-            update.client: update.num_bytes
-            + NUMBER_BYTES * (len(update.entries) + len(answers.losses.get(update.client, {})))
-            + KEY_BYTES * len(answers.keys.get(update.client, ()))
-            for update in answers.updates
-        }
-        record: Record = {
-            "stage": self.stage,
-            "round": self.round,
-            "active": sorted(sent),
-            "absent": dict(answers.absent),
-            "refused": dict(answers.refused),
-            "losses": _mean_terms(answers.losses),
-            "bytes": sent,
-            "bytes_sent": sum(sent.values()),
-            "seconds": seconds,
-        }
-        return record | ({"scores": dict(figures)} if figures else {})
-
     def _repeat(self, answers: Answers) -> None:
         """Log that the round did not count; after some tries, give up."""
         self._tries += 1
@@ -391,25 +357,8 @@ def _kind(settings: FederationSettings) -> type[Coordinator]:
     return LinkedCoordinator
 
 
-def finished_rounds(folder: Path) -> list[Record]:
-    """Records of the rounds on the disk, oldest first, read without touching anything."""
-    records: list[Record] = []
-    for path in sorted((folder / "checkpoints").glob("[0-9]*.json")):
-        try:
-            records.append(Commit.parse(path.read_bytes()).record)
-        except (ValueError, KeyError, TypeError, OSError):
-            break
-    return records
-
-
 def _root_mean_square(tensors: Sequence[torch.Tensor]) -> float:
     if not tensors:
         return 0.0
     flat = torch.cat([tensor.flatten().double() for tensor in tensors])
     return float(flat.square().mean().sqrt())
-
-
-def _mean_terms(losses: Figures) -> dict[str, float]:
-    """Mean of each loss term over the silos that have it."""
-    terms = sorted({term for own in losses.values() for term in own})
-    return {t: fmean(own[t] for _, own in sorted(losses.items()) if t in own) for t in terms}

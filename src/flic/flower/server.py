@@ -19,8 +19,9 @@ from flic.algorithms import ServerState
 from flic.errors import FlicError, IncompatibleUpdate
 from flic.federation.journal import Record
 from flic.federation.work import Stage
+from flic.flower.answers import Answers, Figures
 from flic.flower.messages import Reply, Request, cap_tensors, pack_request, read_reply
-from flic.flower.rounds import Answers, Coordinator, Figures
+from flic.flower.rounds import Coordinator
 from flic.report.run_folder import alone_in
 
 app = ServerApp()

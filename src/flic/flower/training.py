@@ -9,10 +9,11 @@ from typing import Any
 
 from flic.errors import FederationError, RunFolderError
 from flic.federation.journal import Record
+from flic.flower.answers import finished_rounds
 from flic.flower.log import events
 from flic.flower.processes import Service
 from flic.flower.roll import write_json
-from flic.flower.rounds import Coordinator, finished_rounds
+from flic.flower.rounds import Coordinator
 from flic.notation import toml_text
 from flic.report.run_folder import alone_in
 
