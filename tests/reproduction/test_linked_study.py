@@ -57,6 +57,7 @@ def test_training_rows_of_clients_are_disjoint():
             # Noise and standardisation differ by client: rows are told apart by what is common.
             width = 5 if "toy" in name else client.schema.dim
             rows = {row.numpy().tobytes() for row in client.train.x[:, :width]}
+            assert len(rows) == len(client.train) or "toy" not in name
             known = seen.setdefault(client.schema.space, set())
             assert not rows & known
             known |= rows

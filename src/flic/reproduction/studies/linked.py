@@ -64,13 +64,24 @@ def _fashion(seed: int) -> FederatedData:
 
 def _noisy(seed: int) -> FederatedData:
     """The toy with noisy features: those that are no noise are linked."""
-    made = make_toy(ToyConfig(problem="noisy-features"), seed=seed)
+    made = _distinct(make_toy(ToyConfig(problem="noisy-features"), seed=seed))
     return _renamed(made, lambda client, j: j < LATENT, "toy")
 
 
 def _mapped(seed: int) -> FederatedData:
     """The toy with linear maps: nothing is linked."""
-    return make_toy(ToyConfig(problem="linear-mapping"), seed=seed)
+    return _distinct(make_toy(ToyConfig(problem="linear-mapping"), seed=seed))
+
+
+def _distinct(made: FederatedData) -> FederatedData:
+    """The same clients without rows that the toy draws twice: they deceive cross-validation."""
+
+    def once(client: ClientData) -> ClientData:
+        _, number = torch.unique(client.train.x, dim=0, return_inverse=True)
+        first = {int(group): row for row, group in reversed([*enumerate(number)])}
+        return replace(client, train=client.train.take(torch.tensor(sorted(first.values()))))
+
+    return replace(made, clients=tuple(map(once, made.clients)))
 
 
 def _half(seed: int) -> FederatedData:
