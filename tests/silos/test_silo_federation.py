@@ -1,5 +1,6 @@
 """The product from Python: from frames or a file to a verdict, a folder and back."""
 
+import numpy as np
 import polars as pl
 import pytest
 from wards import SETTINGS, ward, wards
@@ -70,6 +71,29 @@ def test_a_new_site(federation):
     assert "west" not in federation.fitted.clients
 
 
+def test_a_verdict_reads_as_sentences(federation):
+    found = federation.verdict()
+    assert str(found).splitlines() == [line.sentence for line in found.clients]
+    with pytest.raises(ConfigError, match="no client 'zz'; expected one of 'north', 'south'"):
+        found["zz"]
+
+
+def test_what_is_kept_is_set_against_the_best_single_candidate(federation):
+    found = federation.verdict()
+    means = {
+        name: np.mean([figures[found.metric] for figures in own.values()])
+        for name, own in found.candidates.items()
+    }
+    assert found.best == max(means, key=means.get)
+    kept = np.mean([line.kept_score for line in found.clients])
+    assert found.kept_against_best.mean == pytest.approx(kept - means[found.best])
+
+
+def test_without_a_federated_candidate_nothing_is_said_of_sharing():
+    own = Federation.from_frames(wards(), label="ill").fit(**{**QUICK, "candidates": ["lda"]})
+    assert str(own.verdict()).splitlines()[0] == "Nothing federated was compared for north."
+
+
 def test_what_is_not_there_is_refused(federation):
     with pytest.raises(ConfigError, match="not fitted yet; expected a fit"):
         Federation.from_frames(wards(), label="ill").verdict()
@@ -83,7 +107,8 @@ def test_a_class_of_one_or_two_rows_is_no_obstacle():
     frames["south"]["ill"] = [1, 1] + [0] * 58
     settings = {**QUICK, "candidates": ["lda", "boosting", "flic"], "metric": "auroc"}
     line = Federation.from_frames(frames, label="ill").fit(**settings).verdict()["north"]
-    assert line.rows == 60
+    assert np.isnan(line.alone_score) or 0 <= line.alone_score <= 1
+    assert {line.alone, line.federation} == {"lda", "flic"} or line.alone == "boosting"
 
 
 def test_the_model_card_says_what_matters(fitted):

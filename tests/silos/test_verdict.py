@@ -56,7 +56,7 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
 )
 @pytest.mark.parametrize("kept", ["flic", "lda"])
 def test_words_and_sentences(gain, word, said, kept):
-    text = sentence("a", gain, Choice(kept, None, 0, 0), "accuracy", served=True)
+    text = sentence("a", gain, Choice(kept, None, 0, kept, 0), "accuracy", served=True)
     assert gain.word == word
     assert text.startswith(said)
     assert ("stay alone" in text) == (kept == "lda" and word != "helps")
@@ -65,7 +65,7 @@ def test_words_and_sentences(gain, word, said, kept):
 
 
 def test_what_cannot_be_compared_is_said():
-    choice = Choice("lda", None, 0, 0)
+    choice = Choice("lda", None, 0, "lda", 0)
     alone = sentence("a", Difference(0.0, 0.0, 0.0), choice, "accuracy", served=False)
     assert alone == "Nothing that is shared can serve a; stay alone."
     unknown = difference(np.array([np.nan, np.nan]), 0.25)
@@ -78,11 +78,15 @@ def test_no_share_differs_by_more_than_all():
 
 
 def test_a_reason_names_both_and_the_say():
-    told = reason(Choice("flic", "lda", 0.0123, 0.4))
+    told = reason(Choice("flic", "lda", 0.0123, "flic", 0.4))
     assert "flic: shared anchors" in told
     assert "ahead of discriminant analysis alone by 0.012" in told
     assert "40% of the say" in told
-    assert "nothing else can serve" in reason(Choice("lda", None, 0, 0))
+    turned = reason(Choice("lda", "linked", 0.006, "linked", 0.3))
+    assert turned.startswith("over the federation linked columns")
+    assert "own rows, with up to 30% of the say, put discriminant analysis alone ahead" in turned
+    assert "own rows have no say" in reason(Choice("flic", "lda", 0.0123, "flic", 0.001))
+    assert "nothing else can serve" in reason(Choice("lda", None, 0, "lda", 0))
 
 
 @pytest.mark.parametrize(

@@ -46,12 +46,15 @@ def fit(
             notice(message)
     with StepDisplay("fit", quiet=quiet or format == "json") as display:
         fitted = fit_tables(tables, settings, workers=workers, on_step=display.advance)
-    folder.save(fitted, out)
+    # Shown before it is saved: where the disk is full, the answer is not lost.
     if format == "json":
         typer.echo(json.dumps(json_values(fitted.verdict.dump()), ensure_ascii=False))
+    else:
+        show_verdict(fitted.verdict)
+        _tell(fitted.notices[len(tables.notices) :], quiet=quiet)
+    folder.save(fitted, out)
+    if format == "json":
         return
-    show_verdict(fitted.verdict)
-    _tell(fitted.notices[len(tables.notices) :], quiet=quiet)
     typer.echo(f"fitted federation: {out}; look at it with: flic report {out}")
 
 
@@ -64,11 +67,7 @@ def _tell(found: Sequence[str], *, quiet: bool) -> None:
 
 
 def show_verdict(verdict: Any, *, only: str | None = None) -> None:
-    """The verdict as a table, and a sentence and a reason for every client.
-
-    The kept score is that of what the client would have kept on each split, chosen without a look
-    at its held-out rows; what it keeps in the end is chosen on all rows.
-    """
+    """The verdict as a table, and a sentence and a reason for every client."""
     from flic.silos.verdict import as_text, signed
 
     metric = verdict.metric
@@ -92,6 +91,10 @@ def show_verdict(verdict: Any, *, only: str | None = None) -> None:
         *("joining", "kept score", "keeps"),
     ]
     table(f"Held-out {metric}, {lines[0].splits} splits", columns, rows)
+    typer.echo(
+        "Scores are of what the client would have chosen on each split without a look at its "
+        "held-out rows, under the name chosen most often; what it keeps is chosen on all rows."
+    )
     for line in lines:
         typer.echo(f"{line.sentence} Why: {line.reason}")
     if only is None:
@@ -115,9 +118,14 @@ def _show_candidates(verdict: Any) -> None:
     ]
     columns = ["candidate", "", "clients", metric, "what it is"]
     table("Every candidate, mean over the clients it serves", columns, rows)
-    kept = verdict.kept_against_alone
-    typer.echo(
-        f"What the clients keep against the best they have alone, mean over clients: "
-        f"{shown(metric, kept.mean)} (95 % interval {shown(metric, kept.low)} to "
-        f"{shown(metric, kept.high)})."
-    )
+    others = {
+        "what they would choose alone": verdict.kept_against_alone,
+        f"{CANDIDATES[verdict.best].title} for all, the best in hindsight": (
+            verdict.kept_against_best
+        ),
+    }
+    for other, kept in others.items():
+        typer.echo(
+            f"What the clients keep against {other}, mean over clients: {shown(metric, kept.mean)} "
+            f"(95 % interval {shown(metric, kept.low)} to {shown(metric, kept.high)})."
+        )

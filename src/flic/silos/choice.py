@@ -28,13 +28,23 @@ class Experience:
 
 
 @dataclass(frozen=True)
+class Estimate:
+    """What a client may expect of one candidate."""
+
+    advantage: float  # e_i
+    own_weight: float  # of the client's own rows in it, 0 … 1
+    usual: float  # D, what the federation alone would have it expect
+
+
+@dataclass(frozen=True)
 class Choice:
     """A client's choice among some candidates."""
 
     candidate: str
     runner_up: str | None
     lead: float  # expected advantage over the runner-up
-    own_weight: float  # weight of the client's own rows in the candidate's estimate, 0 … 1
+    usual: str  # what the federation's experience alone would choose
+    own_weight: float  # of the client's own rows where the candidates are told apart, 0 … 1
 
 
 def experience(scores: RowScores, reference: str) -> dict[str, Experience]:
@@ -60,8 +70,8 @@ def _advantage(
 
 def estimates(
     scores: RowScores, known: Mapping[str, Experience], reference: str, client: str
-) -> dict[str, tuple[float, float]]:
-    """Expected advantage of each candidate for a client, and the weight of its own rows in it."""
+) -> dict[str, Estimate]:
+    """Expected advantage of each candidate for a client."""
     found = {}
     for candidate, by_client in scores.items():
         if client not in by_client:
@@ -69,17 +79,19 @@ def estimates(
         mean, noise = _advantage(scores, candidate, reference, client)
         before = known[candidate]
         weight = before.spread / (before.spread + noise)
-        found[candidate] = (before.mean + weight * (mean - before.mean), weight)
+        advantage = before.mean + weight * (mean - before.mean)
+        found[candidate] = Estimate(advantage, weight, before.mean)
     return found
 
 
-def choose(expected: Mapping[str, tuple[float, float]], among: Sequence[str]) -> Choice | None:
+def choose(expected: Mapping[str, Estimate], among: Sequence[str]) -> Choice | None:
     """The candidate with the best expectation; of equals the first of `among`."""
-    able = sorted(
-        (name for name in among if name in expected), key=lambda n: expected[n][0], reverse=True
-    )
+    able = [name for name in among if name in expected]
     if not able:
         return None
-    best, *rest = able
-    lead = expected[best][0] - expected[rest[0]][0] if rest else 0.0
-    return Choice(best, rest[0] if rest else None, lead, expected[best][1])
+    best, *rest = sorted(able, key=lambda n: expected[n].advantage, reverse=True)
+    usual = max(able, key=lambda n: expected[n].usual)
+    second = rest[0] if rest else None
+    lead = expected[best].advantage - expected[second].advantage if second else 0.0
+    weight = max(expected[n].own_weight for n in (best, second or best, usual))
+    return Choice(best, second, lead, usual, weight)

@@ -16,7 +16,15 @@ from flic.data.task import Classification, TaskName
 from flic.federation.runners import open_workers
 from flic.silos.candidate import Candidate, Learned
 from flic.silos.candidates import CANDIDATES
-from flic.silos.choice import Choice, Experience, RowScores, choose, estimates, experience
+from flic.silos.choice import (
+    Choice,
+    Estimate,
+    Experience,
+    RowScores,
+    choose,
+    estimates,
+    experience,
+)
 from flic.silos.encoding import EncodedFederation, EncodedSilo, encode
 from flic.silos.metrics import figures, log_likelihoods, row_scores
 from flic.silos.models import Model, log_probabilities
@@ -179,7 +187,7 @@ def _predict(
 
 
 def _choices(
-    expected: Mapping[str, Mapping[str, tuple[float, float]]], names: Sequence[str]
+    expected: Mapping[str, Mapping[str, Estimate]], names: Sequence[str]
 ) -> dict[str, dict[str, Choice]]:
     among = {
         "alone": [n for n in names if not CANDIDATES[n].federated],

@@ -7,11 +7,13 @@ split. Splits overlap, so the variance of their mean is corrected (Nadeau and Be
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 from scipy.stats import t as student
 
+from flic.errors import ConfigError
 from flic.silos.candidates import CANDIDATES
 from flic.silos.choice import Choice
 from flic.silos.evaluation import SplitResult, Trial
@@ -20,6 +22,7 @@ from flic.silos.metrics import HIGHER_IS_BETTER
 Word = Literal["helps", "no difference shown", "harms"]
 
 _AS_PERCENT = ("accuracy", "balanced_accuracy")
+_OVERALL = ("all_clients", "kept_against_alone", "kept_against_best")
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,8 @@ class Verdict:
     clients: tuple[ClientVerdict, ...]
     all_clients: Difference  # mean over clients of federation against alone
     kept_against_alone: Difference  # mean over clients of what is kept against alone
+    best: str  # candidate that would have been best for all clients together, in hindsight
+    kept_against_best: Difference  # mean over clients of what is kept against that one
     candidates: Mapping[str, Mapping[str, Mapping[str, float]]]  # candidate → client → metric, mean
 
     def dump(self) -> dict[str, Any]:
@@ -95,11 +100,20 @@ class Verdict:
             name: {c: {m: _number(v) for m, v in own.items()} for c, own in by_client.items()}
             for name, by_client in raw["candidates"].items()
         }
-        overall = {n: _difference(raw[n]) for n in ("all_clients", "kept_against_alone")}
+        overall = {n: _difference(raw[n]) for n in _OVERALL}
         return cls(**{**raw, **overall, "clients": lines, "candidates": candidates})
 
     def __getitem__(self, client: str) -> ClientVerdict:
-        return next(line for line in self.clients if line.client == client)
+        found = {line.client: line for line in self.clients}
+        if client not in found:
+            raise ConfigError(
+                f"the verdict has no client {client!r}; expected one of "
+                f"{', '.join(map(repr, found))}. Correct the name."
+            )
+        return found[client]
+
+    def __str__(self) -> str:
+        return "\n".join(line.sentence for line in self.clients)
 
 
 def _difference(raw: Mapping[str, float | None]) -> Difference:
@@ -123,26 +137,30 @@ def verdict(
         kind: {client: _scores(results, kind, client, metric) for client in rows}
         for kind in ("alone", "federated", "kept")
     }
+    best = _best(results, metric, list(rows))
+    chosen["best"] = {c: _figures(results, best, c, metric) for c in rows}
     share = float(np.mean([list(result.test_share.values()) for result in results]))
 
-    def against_alone(kind: str, clients: Sequence[str]) -> Difference:
+    def against(other: str, kind: str, clients: Sequence[str]) -> Difference:
         sign = 1.0 if HIGHER_IS_BETTER[metric] else -1.0
-        gains = [chosen[kind][c] - chosen["alone"][c] for c in clients]
+        gains = [chosen[kind][c] - chosen[other][c] for c in clients]
         tested = share * sum(rows[c] for c in clients)
         least = 0.5 / max(1.0, tested) if metric in _AS_PERCENT else 0.0
         found = difference(sign * np.mean(gains, axis=0), share, least=least)
         return found.within(1.0) if metric in _AS_PERCENT else found
 
     lines = tuple(
-        _line(client, count, results, final, chosen, metric, against_alone)
+        _line(client, count, results, final, chosen, metric, partial(against, "alone"))
         for client, count in rows.items()
     )
     return Verdict(
         metric=metric,
         splits=len(results),
         clients=lines,
-        all_clients=against_alone("federated", list(rows)),
-        kept_against_alone=against_alone("kept", list(rows)),
+        all_clients=against("alone", "federated", list(rows)),
+        kept_against_alone=against("alone", "kept", list(rows)),
+        best=best,
+        kept_against_best=against("best", "kept", list(rows)),
         candidates=_means(results),
     )
 
@@ -175,6 +193,23 @@ def _scores(results: Sequence[SplitResult], kind: str, client: str, metric: str)
     return np.array(found)
 
 
+def _best(results: Sequence[SplitResult], metric: str, clients: Sequence[str]) -> str:
+    """The candidate with the best mean held-out figure, of those that serve all clients."""
+    sign = 1.0 if HIGHER_IS_BETTER[metric] else -1.0
+    able = [name for name, own in results[0].figures.items() if {*clients} <= {*own}]
+    means = {
+        name: _nanmean(_nanmean(_figures(results, name, c, metric)) for c in clients)
+        for name in able
+    }
+    return max(able, key=lambda name: np.nan_to_num(sign * means[name], nan=-np.inf))
+
+
+def _figures(
+    results: Sequence[SplitResult], candidate: str, client: str, metric: str
+) -> np.ndarray:
+    return np.array([result.figures[candidate][client][metric] for result in results])
+
+
 def _line(
     client: str,
     rows: int,
@@ -201,8 +236,14 @@ def _line(
         kept_against_alone=against_alone("kept", [client]),
         splits=len(results),
         reason=reason(kept),
-        sentence=sentence(client, gain, kept, metric, served=bool(federation)),
+        sentence=sentence(client, gain, kept, metric, served=_served(results, client)),
     )
+
+
+def _served(results: Sequence[SplitResult], client: str) -> bool | None:
+    """Whether anything federated can serve the client; None if nothing federated was compared."""
+    federated = [own for name, own in results[0].figures.items() if CANDIDATES[name].federated]
+    return any(client in own for own in federated) if federated else None
 
 
 def _usual(results: Sequence[SplitResult], kind: str, client: str) -> str:
@@ -235,15 +276,26 @@ def reason(choice: Choice) -> str:
     title = CANDIDATES[choice.candidate].title
     if choice.runner_up is None:
         return f"{title}: nothing else can serve this client."
-    other = CANDIDATES[choice.runner_up].title
+    other, say = CANDIDATES[choice.runner_up].title, f"{choice.own_weight:.0%}"
+    if choice.candidate != choice.usual:
+        usual = CANDIDATES[choice.usual].title
+        return (
+            f"over the federation {usual} did best in cross-validation; this client's own rows, "
+            f"with up to {say} of the say, put {title} ahead, by {choice.lead:.3f} of {other}."
+        )
     return (
         f"{title} did best in cross-validation over the federation, ahead of {other} by "
-        f"{choice.lead:.3f}; the client's own rows have {choice.own_weight:.0%} of the say."
+        f"{choice.lead:.3f} for this client, whose own rows have "
+        f"{'no say' if say == '0%' else f'up to {say} of the say'}."
     )
 
 
-def sentence(client: str, gain: Difference, kept: Choice, metric: str, *, served: bool) -> str:
-    """The verdict in plain words; `served` says whether anything federated can serve the client."""
+def sentence(
+    client: str, gain: Difference, kept: Choice, metric: str, *, served: bool | None
+) -> str:
+    """The verdict in plain words; `served` as `_served` finds it."""
+    if served is None:
+        return f"Nothing federated was compared for {client}."
     if not served:
         return f"Nothing that is shared can serve {client}; stay alone."
     title, stays = CANDIDATES[kept.candidate].title, not CANDIDATES[kept.candidate].federated
