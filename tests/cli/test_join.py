@@ -1,5 +1,7 @@
 """`flic join`: a new site, as a user types it."""
 
+import sqlite3
+
 import pytest
 
 from flic.silos import folder as folders
@@ -44,6 +46,27 @@ def test_a_second_time_is_refused(flic_here, fitted):
     assert said.code == 2
     assert "name is 'west', which a client of the federation has already" in said.err
     assert flic_here("join", fitted, "--name", "west 2", *site).code == 0
+
+
+def test_columns_are_read_as_the_others_read_them(flic_here, fitted, tmp_path):
+    """Codes of blood groups look like numbers to whoever sees this table alone."""
+    west = ward(7).drop(columns="stay")
+    west["blood"] = west["blood"].map({"A": 1, "B": 2, "0": 3})
+    west.to_csv(tmp_path / "west.csv", index=False)
+    said = flic_here("join", fitted, "--name", "w", "--data", "west.csv", "--label", "ill")
+    assert said.code == 0, said.err
+    kinds = {c.name: c.kind for c in folders.load(tmp_path / "fitted").client("w").columns}
+    assert kinds["blood"] == "category"
+
+
+def test_a_newcomer_may_read_a_database(flic_here, fitted, tmp_path):
+    west = ward(7).drop(columns=["stay", "seen"])
+    with sqlite3.connect(tmp_path / "west.sqlite") as base:
+        west.to_sql("visits", base, index=False)
+    site = ["join", fitted, "--name", "w", "--data", "west.sqlite", "--label", "ill"]
+    assert "expected a `query`" in flic_here(*site).err
+    said = flic_here(*site, "--query", "SELECT * FROM visits")
+    assert said.code == 0, said.err
 
 
 def test_notices_about_its_table_are_said(flic_here, fitted, tmp_path):

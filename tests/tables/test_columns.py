@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from flic.data.tables import Column, Declared, conform, find_columns
-from flic.data.tables.columns import BadValues, Oddities, about_bad
+from flic.data.tables.columns import BadValues, Oddities, about_bad, as_others
 from flic.errors import DataError
 
 N = 60
@@ -183,3 +183,14 @@ def test_cells_of_several_parts_are_refused(value):
     frame = pd.DataFrame({"dose": [1.0, 2.0], "tests": [value, value]})
     with pytest.raises(DataError, match=r"'tests' holds lists .* expected one value in each cell"):
         find_columns(frame, Declared())
+
+
+def test_columns_are_read_as_others_read_them_where_they_can_be():
+    frame = pd.DataFrame(
+        {"cp": ["1", "2", "3"], "zip": ["8001", "8002", "x"], "sex": ["1", "0", "1"]}
+    )
+    theirs = {"cp": "category", "zip": "number", "sex": "category", "age": "number"}
+    declared = as_others(frame, Declared(numbers=("sex",), drop=("id",)), theirs)
+    assert declared.kinds == {"cp": "category", "sex": "number"}
+    assert declared.drop == ("id",)
+    assert as_others(frame, Declared(), {}) == Declared()

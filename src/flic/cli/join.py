@@ -24,6 +24,9 @@ def join(
     drop: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="No feature; may be repeated.")
     ] = None,
+    query: Annotated[
+        str | None, typer.Option(metavar="SQL", help="Which rows, where the table is a database.")
+    ] = None,
     encoding: Encoding = "utf-8",
     workers: Workers = 1,
 ) -> None:
@@ -33,7 +36,7 @@ def join(
     from flic.data.tables.federation_file import unusable_name
     from flic.silos import folder as folders
     from flic.silos.joining import join as join_table
-    from flic.silos.joining import label_names
+    from flic.silos.joining import kinds_of_columns, label_names
 
     if problem := unusable_name(name):
         raise ConfigError(problem)
@@ -41,13 +44,20 @@ def join(
     client = Client(
         name=name,
         data=str(data.absolute()),
+        query=query,
         encoding=encoding,
         label=label,
         labels=label_names(fitted, values_of_classes(meaning)),
         drop=tuple(drop or ()),
         missing=missing_values(missing),
     )
-    table, notices = load_client(client, Path.cwd(), task=fitted.task, labels=fitted.labels)
+    table, notices = load_client(
+        client,
+        Path.cwd(),
+        task=fitted.task,
+        labels=fitted.labels,
+        kinds=kinds_of_columns(fitted),
+    )
     for message in notices:
         notice(message)
     joined = join_table(fitted, table, workers=workers)

@@ -1,5 +1,6 @@
 """Federation: the product from Python, in a few verbs."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -20,7 +21,7 @@ from flic.silos import folder
 from flic.silos.estimator import SiloClassifier, SiloRegressor, estimator_of
 from flic.silos.fitted import FittedFederation
 from flic.silos.fitting import OnStep, fit
-from flic.silos.joining import join, label_names
+from flic.silos.joining import join, kinds_of_columns, label_names
 from flic.silos.settings import fit_settings
 from flic.silos.verdict import ClientVerdict, Verdict
 
@@ -119,13 +120,15 @@ class Federation:
         label: str,
         labels: Mapping[str, Sequence[Raw]] | None = None,
         declared: Declared | None = None,
+        workers: int = 1,
     ) -> ClientVerdict:
         """Let a new site in: it learns from what is shared alone and sends nothing.
 
-        `labels` says which of its raw labels mean a class, where the others' do not.
+        `labels` says which of its raw labels mean a class, where the others' do not. Columns are
+        read as the others read columns of the same name, unless `declared` says otherwise.
         """
         own = self.fitted
-        table, _ = client_from_frame(
+        table, notices = client_from_frame(
             name,
             frame,
             label=label,
@@ -133,8 +136,11 @@ class Federation:
             labels=own.labels,
             own_labels=label_names(own, labels),
             declared=declared,
+            kinds=kinds_of_columns(own),
         )
-        self._fitted = join(own, table)
+        for message in notices:
+            warnings.warn(message, UserWarning, stacklevel=2)
+        self._fitted = join(own, table, workers=workers)
         return self._fitted.verdict[name]
 
     def save(self, place: Path | str) -> None:

@@ -15,7 +15,7 @@ from flic.algorithms import MethodSettings, ServerState, build_algorithm
 from flic.data.batches import Duration
 from flic.data.client_data import FederatedData
 from flic.data.tables import SiloTable, TableFederation
-from flic.data.tables.declared import Raw
+from flic.data.tables.declared import Kind, Raw
 from flic.data.tables.labels import LabelNames, quoted
 from flic.data.tables.values import text_of
 from flic.data.task import Task as Question
@@ -158,6 +158,16 @@ def _refuse(fitted: FittedFederation, table: SiloTable) -> None:
             f"name is {table.name!r}, which a client of the federation has already; expected a new "
             "one. Choose another with --name."
         )
+
+
+def kinds_of_columns(fitted: FittedFederation) -> dict[str, Kind]:
+    """Kind of each shared column that all its holders read alike."""
+    found: dict[str, set[Kind]] = {}
+    for name, client in fitted.clients.items():
+        for column in client.columns:
+            shared = client.declared.shared_name(column.name, name)
+            found.setdefault(shared, set()).add(column.kind)
+    return {name: kinds.pop() for name, kinds in found.items() if len(kinds) == 1}
 
 
 def label_names(

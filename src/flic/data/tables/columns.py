@@ -79,6 +79,26 @@ def look_at_columns(frame: pd.DataFrame, declared: Declared) -> Found:
     return Found(tuple(columns), tuple(_about_left_out(frame, declared, empty)), tuple(problems))
 
 
+def as_others(frame: pd.DataFrame, declared: Declared, kinds: Mapping[str, Kind]) -> Declared:
+    """Declarations with the kinds that others give to columns of which nothing is said.
+
+    A column whose values are not of that kind keeps its own.
+    """
+    said = {*declared.left_out, *declared.kinds}
+    found = {column.name: column.kind for column in look_at_columns(frame, declared).columns}
+    others: dict[str, Kind] = {
+        name: kind
+        for name, kind in kinds.items()
+        if name in frame.columns and name not in said and found.get(name) != kind
+    }
+
+    def fits(name: str) -> bool:
+        whole = Declared.of_kinds({name: others[name]}).over(declared)
+        return not look_at_columns(frame.filter(items=[name]), whole).problems
+
+    return Declared.of_kinds({name: others[name] for name in others if fits(name)}).over(declared)
+
+
 def _about_left_out(frame: pd.DataFrame, declared: Declared, empty: list[str]) -> Iterator[str]:
     ids = [name for name in declared.ids if name in frame.columns]
     if ids:

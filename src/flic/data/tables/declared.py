@@ -3,7 +3,7 @@
 Part 1 of the flow, for tables: the keys that a federation file and each of its clients share.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, field_serializer, field_validator
@@ -71,6 +71,20 @@ class Declared(Section):
     @field_serializer("missing")
     def _plain_lists(self, missing: dict[str, tuple[Raw, ...]]) -> dict[str, list[Raw]]:
         return {name: list(values) for name, values in missing.items()}
+
+    @classmethod
+    def of_kinds(cls, kinds: Mapping[str, Kind]) -> "Declared":
+        """Columns with their kinds; what is a boolean is seen from its values alone."""
+
+        def named(kind: Kind) -> tuple[str, ...]:
+            return tuple(name for name, own in kinds.items() if own == kind)
+
+        return cls(
+            dates=named("date"),
+            numbers=named("number"),
+            categories=named("category"),
+            texts=named("text"),
+        )
 
     @property
     def left_out(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ Part 1 of the flow, for tables: files and frames take one path, so they meet the
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from flic.data.inspect import Finding
-from flic.data.tables.columns import conform, look_at_columns
-from flic.data.tables.declared import Declared
+from flic.data.tables.columns import as_others, conform, look_at_columns
+from flic.data.tables.declared import Declared, Kind
 from flic.data.tables.federation_file import Client, FederationFile, refuse_unclear
 from flic.data.tables.labels import (
     Labelling,
@@ -109,15 +109,22 @@ def tables_from_frames(
 
 
 def load_client(
-    client: Client, root: Path, *, task: Task, labels: tuple[str, ...]
+    client: Client,
+    root: Path,
+    *,
+    task: Task,
+    labels: tuple[str, ...],
+    kinds: Mapping[str, Kind] | None = None,
 ) -> tuple[SiloTable, list[str]]:
     """Table of one more client for a known question, and notices about it.
+
+    `kinds` are those that others give to columns, for columns of which nothing is said.
 
     Raises:
         DataError: listing every problem of the client.
     """
     file = FederationFile(clients=(client,))
-    return _newcomer(raw_client(client, file, root), task, labels)
+    return _newcomer(raw_client(client, file, root), task, labels, kinds or {})
 
 
 def client_from_frame(
@@ -129,6 +136,7 @@ def client_from_frame(
     labels: tuple[str, ...],
     own_labels: LabelNames | None = None,
     declared: Declared | None = None,
+    kinds: Mapping[str, Kind] | None = None,
 ) -> tuple[SiloTable, list[str]]:
     """The same from a pandas or polars frame; `own_labels` says how its labels are read.
 
@@ -136,10 +144,15 @@ def client_from_frame(
         DataError: listing every problem of the client.
     """
     raw = RawClient(name, as_pandas(frame), label, declared or Declared(), labels=own_labels)
-    return _newcomer(raw, task, labels)
+    return _newcomer(raw, task, labels, kinds or {})
 
 
-def _newcomer(raw: RawClient, task: Task, labels: tuple[str, ...]) -> tuple[SiloTable, list[str]]:
+def _newcomer(
+    raw: RawClient, task: Task, labels: tuple[str, ...], kinds: Mapping[str, Kind]
+) -> tuple[SiloTable, list[str]]:
+    own = {name: raw.declared.shared_name(name, raw.name) for name in raw.frame.columns}
+    theirs: dict[str, Kind] = {n: kinds[s] for n, s in own.items() if s in kinds and n != raw.label}
+    raw = replace(raw, declared=as_others(raw.frame, raw.declared, theirs))
     table, findings = _table(raw, task, labels, raw.labels or labels)
     problems = [finding.message for finding in findings if finding.fatal]
     if problems or table is None:
