@@ -122,7 +122,9 @@ def test_what_can_be_solved_is_drafted_and_said(flic_here, tmp_path):
     clinic(0).to_csv(tmp_path / "a.csv", index=False)
     clinic(1).to_csv(tmp_path / "b.csv", index=False)
     clinic(2, rows=60, age=["old"] * 9 + [*range(51)]).to_csv(tmp_path / "c.csv", index=False)
-    assert flic_here("init", "fed", "a.csv", "b.csv", "c.csv", "--label", "ill").code == 0
+    said = flic_here("init", "fed", "a.csv", "b.csv", "c.csv", "--label", "ill")
+    assert said.code == 0
+    assert "note: Client 'c': column 'age' has mixed types" in said.err
     assert "# To be solved: Client 'c': column 'age' has mixed types" in drafted(tmp_path)
     assert flic_here("check", "fed/federation.toml").code == 1
 
@@ -146,6 +148,13 @@ def test_refusals_write_nothing(flic_here, files, tmp_path, options, expected, c
     said = flic_here("init", "fed", *given, *options)
     assert said.code == code
     assert expected in said.err
+    assert not (tmp_path / "fed").exists()
+
+
+def test_files_that_are_not_there_are_all_named(flic_here, files, tmp_path):
+    said = flic_here("init", "fed", *files, "x.csv", "y.csv", "--label", "ill")
+    assert said.code == 1
+    assert "no such file: x.csv, y.csv; expected tables" in said.err
     assert not (tmp_path / "fed").exists()
 
 

@@ -194,6 +194,7 @@ def forge(folder, name, change):
         ("clients/00-north/model.json", lambda c: c.update(kind="pickle")),
         ("clients/00-north/client.json", lambda c: c.pop("encoder")),
         ("clients/00-north/client.json", lambda c: c["columns"][0].update(kind="x", more=1)),
+        ("clients/00-north/client.json", lambda c: c["columns"].pop()),
         ("clients/02-east/model.json", lambda c: c["facts"].update(inputs=[0])),
         ("clients/02-east/model.json", lambda c: c["facts"].update(method="os.system")),
         ("verdict.json", lambda c: c.update(clients=3)),

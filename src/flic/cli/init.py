@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from flic.cli.check import need_pandas
+from flic.cli.screen import notice
 from flic.errors import ConfigError
 from flic.federation.checkpoint import write_atomically
 
@@ -33,7 +34,9 @@ def init(
             f"{path} is there already; expected none, since it would be overwritten. Edit it, move "
             "it away, or choose another folder."
         )
-    text = draft(folder, files, label=label, site=site, task=task)
+    text, problems = draft(folder, files, label=label, site=site, task=task)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text.encode())
+    for problem in problems:
+        notice(problem)
     typer.echo(f"wrote {path}; look it through, then run: flic check {path}")

@@ -7,7 +7,7 @@ DIR/
   portrait.json      plain values for the report
   shared.safetensors α and the anchors: what a newcomer is given
   linked.safetensors sums over all clients of linked columns, likewise
-  clients/00-NAME/   one folder per client, to be kept by that client alone:
+  clients/00-NAME/   one folder per client, what a real one would keep at home:
     client.json        columns, labels and the fitted encoder
     model.json, model.safetensors or model.skops
   README.md          the model card
@@ -285,9 +285,14 @@ def _client(
         raise ValueError(
             f"the model of client {facts['name']!r} reads other features than its encoder writes"
         )
+    columns = tuple(Column(**column) for column in facts["columns"])
+    if {*encoder.sources} != {column.name for column in columns}:
+        raise ValueError(
+            f"the encoder of client {facts['name']!r} reads other columns than those listed"
+        )
     return FittedClient(
         name=facts["name"],
-        columns=tuple(Column(**column) for column in facts["columns"]),
+        columns=columns,
         declared=Declared.model_validate(facts["declared"]),
         labelling=Labelling.model_validate(facts["labelling"]),
         encoder=encoder,

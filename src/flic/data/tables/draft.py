@@ -27,20 +27,30 @@ _LINE = 96  # letters of a comment
 
 def draft(
     folder: Path, files: Sequence[Path], *, label: str, site: str | None, task: TaskName
-) -> str:
-    """Text of a federation.toml in `folder` that describes the files.
+) -> tuple[str, Sequence[str]]:
+    """Text of a federation.toml in `folder` that describes the files, and what would stop a fit.
 
     Raises:
-        FlicError: the files cannot be read, or have no such label.
+        FlicError: a file is not there, none can be read, or none has such a label.
     """
     _refuse_count(files, site)
+    _refuse_absent(files)
     range = _range(files, label) if task == "regression" else None
     description = _description(files, label=label, site=site, task=task, range=range)
     examined = examine(description, Path())
     if examined.federation is None or not examined.federation.tables:
         raise DataError("\n".join(["No federation can be drafted:", *examined.problems]))
     check = check_tables(examined.federation, examined.problems)
-    return "\n".join(_lines(description, folder, examined.federation, check)) + "\n"
+    lines = _lines(description, folder, examined.federation, check)
+    return "\n".join(lines) + "\n", examined.problems
+
+
+def _refuse_absent(files: Sequence[Path]) -> None:
+    absent = [str(file) for file in files if not file.exists()]
+    if absent:
+        raise DataError(
+            f"flic init: no such file: {', '.join(absent)}; expected tables. Correct the paths."
+        )
 
 
 def _refuse_count(files: Sequence[Path], site: str | None) -> None:
