@@ -174,8 +174,8 @@ def test_a_damaged_folder(refused, place, command, file, change, expected):
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_a_hand_edited_folder_of_another_version(refused, place, command):
     path = place / "fitted" / "federation.json"
-    path.write_text(path.read_text().replace('"version": 2', '"version": 3', 1))
-    refused(1, "fitted is of version 3; this flic reads version 2. Fit the federation", *command)
+    path.write_text(path.read_text().replace('"version": 3', '"version": 99', 1))
+    refused(1, "fitted is of version 99; this flic reads version 3. Fit the federation", *command)
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
@@ -214,6 +214,7 @@ def test_rows_that_have_none_of_the_columns(refused, place):
         ("north.csv", 2, "--out is north.csv, the file that is read; expected another file"),
         ("nowhere/out.csv", 2, "expected one that exists. Make it, or choose another"),
         ("fitted", 2, "--out is fitted, a folder; expected a file"),
+        ("out.parquet", 2, "--out is out.parquet; expected a name that ends in .csv"),
         (".", 2, "--out is ., a folder; expected a file"),
     ],
 )

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from flic.data.tables import Column, SiloTable
-from flic.data.tables.encoder import CLIP, FEW_LEVELS, TEXT_WIDTH, TableEncoder
+from flic.data.tables.encoder import CLIP, ONE_HOT_LEVELS, TEXT_WIDTH, TableEncoder
 
 DAYS = pd.date_range("2024-01-01", periods=12, freq="31D")
 COMPLAINTS = [f"pain since {word}" for word in ("monday", "friday", "lunch", "ever", "may", "dawn")]
@@ -111,13 +111,13 @@ def test_an_unseen_category_is_no_level():
     assert encoder.unseen(rows(["A", None])) == {}
 
 
-@pytest.mark.parametrize("levels", [FEW_LEVELS, FEW_LEVELS + 1])
+@pytest.mark.parametrize("levels", [ONE_HOT_LEVELS, ONE_HOT_LEVELS + 1])
 def test_many_levels_are_read_as_text(levels):
     encoder, _ = single("category", [f"level {i:03}" for i in range(levels)] * 2)
-    assert ("x = level 000" in encoder.features) == (levels == FEW_LEVELS)
-    assert ("x direction 1 of north" in encoder.features) == (levels > FEW_LEVELS)
+    assert ("x = level 000" in encoder.features) == (levels == ONE_HOT_LEVELS)
+    assert ("x direction 1 of north" in encoder.features) == (levels > ONE_HOT_LEVELS)
     assert encoder.unseen(rows(["else", "level 000"])) == {"x": ["else"]}
-    assert encoder.read_by_letters == ({"x"} if levels > FEW_LEVELS else set())
+    assert encoder.read_by_letters == ({"x"} if levels > ONE_HOT_LEVELS else set())
 
 
 def test_dates_become_days_and_points_on_circles():

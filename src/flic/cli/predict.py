@@ -41,6 +41,10 @@ def write_predictions(
 
     if out.is_dir():
         raise ConfigError(f"--out is {out}, a folder; expected a file. Name one.")
+    if out.suffix.lower() in (".parquet", ".feather", ".arrow", ".xlsx"):
+        raise ConfigError(
+            f"--out is {out}; expected a name that ends in .csv, since that is written."
+        )
     if out.exists() and data.exists() and out.samefile(data):
         raise ConfigError(f"--out is {out}, the file that is read; expected another file.")
     count = predict_file(model, data, out, tell=notice, encoding=encoding)

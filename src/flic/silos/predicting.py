@@ -69,7 +69,7 @@ def evaluate_file(
     scores: list[np.ndarray] = []
     labels: list[np.ndarray] = []
     for frame, predicted in _parts(client, _own(client, rows), tell):
-        y, known = client.labelling.read(frame, client.declared)
+        y, known = _labels(client, frame, source)
         scores.append(predicted.scores[known])
         labels.append(y)
     if not sum(map(len, labels)):
@@ -79,6 +79,16 @@ def evaluate_file(
         )
     y = np.concatenate(labels)
     return len(y), figures(client.task, np.concatenate(scores), y)
+
+
+def _labels(
+    client: FittedClient, frame: pd.DataFrame, source: Path
+) -> tuple[np.ndarray, np.ndarray]:
+    """Labels of rows that have one; what is wrong with them is said of the file."""
+    try:
+        return client.labelling.read(frame, client.declared)
+    except DataError as error:
+        raise DataError(f"{source}, client '{client.name}': {error}") from None
 
 
 def _own(client: FittedClient, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:

@@ -58,8 +58,8 @@ class Labelling(Section):
         if unknown:
             raise DataError(
                 f"label column '{self.column}' has the undeclared values {quoted(unknown)}; "
-                f"expected {quoted(self.positions)}. Add them to `labels`, or to `missing` if they "
-                "mean that the label is not known."
+                f"expected {quoted(self.positions)}. Correct them, add them to `labels` before a "
+                "fit, or to `missing` if they mean that the label is not known."
             )
         return np.array([self.positions[value] for value in known], dtype=np.int64), rows
 
@@ -95,7 +95,7 @@ def label_texts(
     if column not in frame.columns:
         raise DataError(
             f"has no label column '{column}'; expected one of its columns {quoted(frame.columns)}. "
-            "Correct `label`."
+            "Name the label column so."
         )
     return key_texts(frame, column, declared, names)
 
