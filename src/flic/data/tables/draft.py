@@ -152,7 +152,9 @@ def _question(file: FederationFile, federation: TableFederation, check: Check) -
     for client in check.clients:
         counts.update({name: int(rows) for name, rows in client.labels.items()})
     found = [f"{_plain(name)} ({counts[name]} rows)" for name in federation.labels]
-    yield from _comment("Found", found[:_LISTED_VALUES])
+    more = len(found) - _LISTED_VALUES
+    rest = [f"and {more} more"] if more > 0 else []
+    yield from _comment("Found", [*found[:_LISTED_VALUES], *rest])
     values = [_value(name) for name in federation.labels]
     yield f"labels = [{', '.join(values)}]"
     if len(values) > 2 and all(parse_number(name) is not None for name in federation.labels):
