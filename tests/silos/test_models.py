@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from wards import SETTINGS, wards
+from wards import SETTINGS, ward, wards
 
 import flic
 from flic.data.tables import tables_from_frames
@@ -55,6 +55,33 @@ def test_a_saved_model_predicts_the_same_to_the_bit(benches, task, name):
         assert predicted.tobytes() == again.predict(x).tobytes()
         if task == "classification":
             assert np.allclose(np.exp(predicted).sum(1), 1)
+
+
+def test_a_keyed_network_reads_what_two_clients_have_and_no_more():
+    frames = {
+        "a": ward(0)[["age", "dose", "ill"]],
+        "b": ward(1)[["age", "blood", "ill"]],
+        "c": ward(2)[["dose", "smoker", "ill"]],
+        "d": ward(3)[["stay", "ill"]],
+    }
+    bench = Bench(tables_from_frames(frames, label="ill"), FitSettings(**SETTINGS))
+    rows = {t.name: (np.arange(40), np.arange(40, 60)) for t in bench.federation.tables}
+    encoded = bench.encode(rows)
+    views = CANDIDATES["keyed"].views(encoded)
+    names = {silo.name: silo.encoder.sources for silo in encoded.silos}
+    assert {c: {names[c][i] for i in own} for c, (_, own) in views.items()} == {
+        "a": {"age", "dose"},
+        "b": {"age"},
+        "c": {"dose"},
+    }
+    assert len({space for space, _ in views.values()}) == 1
+
+
+def test_a_keyed_network_that_another_candidate_is_already_is_left_out():
+    frames = {name: ward(seed)[["age", "dose", "ill"]] for seed, name in enumerate("abc")}
+    bench = Bench(tables_from_frames(frames, label="ill"), FitSettings(**SETTINGS))
+    assert "shared-columns" in bench.served
+    assert "keyed" not in bench.served
 
 
 def test_one_row_is_predicted_as_among_others(fitted):

@@ -5,6 +5,7 @@ A further way of sharing is a further entry of `CANDIDATES`; the verdict asks fo
 """
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -31,6 +32,8 @@ from flic.silos.encoding import (
     features_from,
     groups_of_one_space,
     in_space,
+    linked_features,
+    linked_spaces,
     shared_columns,
 )
 from flic.silos.linked_columns import LinkedColumns
@@ -262,7 +265,31 @@ class SameSpace(Network):
         }
 
 
-CANDIDATES: dict[str, Candidate] = {
-    kind.name: kind()
-    for kind in (Local, Lda, Ridge, Boosting, FlicNetwork, SharedColumns, SameSpace, LinkedColumns)
-}
+class Keyed(Network):
+    """FedAvg on all columns that several clients have, each input averaged over its holders."""
+
+    name = "keyed"
+    title = "one network on all linked columns"
+    federated = True
+    method = "fedavg"
+    changes = AVERAGED
+
+    def views(self, encoded: EncodedFederation) -> dict[str, tuple[str, tuple[int, ...]]]:
+        names = {silo.name: linked_features(silo)[0] for silo in encoded.silos}
+        holders = Counter(name for own in names.values() for name in own)
+        found = {
+            client: (space, tuple(i for i, name in enumerate(names[client]) if holders[name] > 1))
+            for client, space in linked_spaces(names).items()
+        }
+        inputs = {client: own for client, (_, own) in found.items()}
+        # Where it would be one of the simpler networks again, that one is enough.
+        simpler = [SharedColumns().views(encoded), SameSpace().views(encoded)]
+        known = [{client: own for client, (_, own) in views.items()} for views in simpler]
+        return {} if inputs in known else found
+
+
+_KINDS = (
+    *(Local, Lda, Ridge, Boosting),
+    *(FlicNetwork, SharedColumns, SameSpace, Keyed, LinkedColumns),
+)
+CANDIDATES: dict[str, Candidate] = {kind.name: kind() for kind in _KINDS}
