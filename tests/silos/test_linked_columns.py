@@ -9,8 +9,9 @@ import pytest
 
 from flic.data.tables import Labelling, client_from_frame, tables_from_frames
 from flic.errors import ConfigError
+from flic.flower.pooling import SPACE
 from flic.silos import folder as folders
-from flic.silos.encoding import encode
+from flic.silos.encoding import encode, linked_spaces
 from flic.silos.estimator import SiloClassifier, estimator_of
 from flic.silos.fitted import FittedClient
 from flic.silos.fitting import fit
@@ -70,6 +71,19 @@ def test_a_newcomer_predicts_at_once_better_than_it_could_alone(fitted, newcomer
     assert joined.verdict["late"].federation == "linked"
     assert joined.linked is fitted.linked
     assert {"lda", "linked"} == {n for n, own in joined.verdict.candidates.items() if "late" in own}
+
+
+def test_what_a_client_sends_is_named_after_nobody(fitted):
+    names = {t["name"] for c in fitted.portrait["traffic"] for t in c["tensors"]}
+    assert any(name.startswith(f"linked: moments.{SPACE}.") for name in names)
+    assert not any(client in name for name in names for client in fitted.clients)
+
+
+def test_spaces_are_numbered_whatever_the_order_of_the_clients():
+    features = {"d": ["z"], "b": ["x"], "a": ["x", "y"], "lone": ["w"], "c": ["z"], "e": ["y"]}
+    expected = {"a": "linked", "b": "linked", "e": "linked", "c": "linked 2", "d": "linked 2"}
+    assert linked_spaces(features) == expected
+    assert linked_spaces(dict(sorted(features.items()))) == expected
 
 
 def test_one_without_a_common_column_is_not_offered_any(fitted, newcomer):

@@ -15,6 +15,9 @@ from flic.data.tables.encoder import TableEncoder
 from flic.data.tables.table import Column, SiloTable
 from flic.data.task import Task
 
+LINKED = "linked"
+"""Name of the space of linked columns, as a deployment calls it."""
+
 
 @dataclass(frozen=True)
 class EncodedSilo:
@@ -114,7 +117,8 @@ def linked_features(silo: EncodedSilo) -> tuple[list[str], torch.Tensor, torch.T
 def linked_spaces(features: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Space of each client that has a feature in common with another.
 
-    Clients are in one space if a chain of common features leads from one to the other.
+    Clients are in one space if a chain of common features leads from one to the other. A space is
+    named after nobody: a name of a client would be in the names of what the others send.
     """
     holders: dict[str, list[str]] = {}
     for name, own in features.items():
@@ -128,7 +132,9 @@ def linked_spaces(features: Mapping[str, Sequence[str]]) -> dict[str, str]:
             {n: first if s in joined else s for n, s in space.items()} if len(joined) > 1 else space
         )
     members = Counter(space.values())
-    return {name: s for name, s in space.items() if members[s] > 1}
+    firsts = sorted(first for first, count in members.items() if count > 1)
+    names = {s: f"{LINKED} {i}" if i > 1 else LINKED for i, s in enumerate(firsts, 1)}
+    return {name: names[s] for name, s in space.items() if s in names}
 
 
 def features_from(silo: EncodedSilo, columns: Sequence[Column]) -> tuple[int, ...]:
