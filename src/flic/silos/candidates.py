@@ -6,7 +6,7 @@ A further way of sharing is a further entry of `CANDIDATES`; the verdict asks fo
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,12 +19,11 @@ from flic.algorithms.settings import MethodSettings
 from flic.data.client_data import FederatedData
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification
-from flic.federation.journal import MemoryJournal
+from flic.federation.journal import MemoryJournal, Record
 from flic.federation.loop import Simulation
 from flic.federation.roster import Roster
 from flic.federation.sampling import num_active
 from flic.federation.work import Workshop
-from flic.report.page.story import SentTensor
 from flic.silos.candidate import Candidate, Learned, schedule
 from flic.silos.encoding import (
     EncodedFederation,
@@ -142,15 +141,22 @@ class Network(Candidate):
     def served(self, encoded: EncodedFederation) -> list[str]:
         return list(self.views(encoded))
 
-    def simulate(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> "Ran":
-        """The whole run."""
+    def simulate(
+        self,
+        encoded: EncodedFederation,
+        settings: FitSettings,
+        *,
+        seed: int,
+        on_step: "OnStep" = lambda record, run: None,
+    ) -> "Run":
+        """The whole run; `on_step` may look at it after every step."""
         own = settings.method_with(self.changes)
         roster, algorithm = self._build(encoded, own, seed)
-        journal, workshop = MemoryJournal(), Workshop(algorithm, roster, seed)
-        runner = Overheard(workshop)
-        for _ in Simulation(workshop, schedule(own), journal, runner).steps():
-            pass
-        return Ran(roster, algorithm, journal, own, runner.sent())
+        workshop = Workshop(algorithm, roster, seed)
+        run = Run(roster, algorithm, MemoryJournal(), own, Overheard(workshop))
+        for record in Simulation(workshop, schedule(own), run.journal, run.runner).steps():
+            on_step(record, run)
+        return run
 
     def _build(
         self, encoded: EncodedFederation, own: MethodSettings, seed: int
@@ -170,34 +176,38 @@ class Network(Candidate):
         num_active(len(roster.names), own.training.participation)
 
     def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
-        ran, views = self.simulate(encoded, settings, seed=seed), self.views(encoded)
-        assert ran.journal.server is not None
-        shared, names = ran.journal.server.shared, ran.roster.names
+        run, views = self.simulate(encoded, settings, seed=seed), self.views(encoded)
+        assert run.journal.server is not None
+        shared, names = run.journal.server.shared, run.roster.names
         models = {
             name: NetworkModel(
                 method=self.method,
-                settings=ran.settings,
+                settings=run.settings,
                 task=encoded.task,
-                schema=ran.roster[name].schema,
-                classes=ran.roster[name].classes,
+                schema=run.roster[name].schema,
+                classes=run.roster[name].classes,
                 inputs=views[name][1],
                 private=state or {},
-                shared=_needed(shared, ran.roster[name].schema),
+                shared=_needed(shared, run.roster[name].schema),
             )
-            for name, state in zip(names, ran.journal.states(names), strict=True)
+            for name, state in zip(names, run.journal.states(names), strict=True)
         }
-        return Learned(models, ran.journal.records, shared, sent=ran.sent)
+        return Learned(models, run.journal.records, shared, sent=run.runner.sent())
 
 
 @dataclass(frozen=True)
-class Ran:
-    """A finished run in memory."""
+class Run:
+    """A run in memory, as far as it has come."""
 
     roster: Roster
     algorithm: Algorithm
     journal: MemoryJournal
     settings: MethodSettings
-    sent: Mapping[str, Sequence[SentTensor]]
+    runner: Overheard
+
+
+OnStep = Callable[[Record, Run], None]
+"""Told after every step: its record, and the run so far."""
 
 
 def _needed(shared: Mapping[str, torch.Tensor], schema: FeatureSchema) -> dict[str, torch.Tensor]:

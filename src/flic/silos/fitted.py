@@ -136,7 +136,7 @@ class FittedFederation:
     known: Mapping[str, Experience]  # with each candidate, for a newcomer's choice
     temperatures: Mapping[str, float]
     records: Sequence[Record]  # of flic's rounds
-    portrait: Mapping[str, Any]  # plain values for the report: latent view, alignment, traffic
+    portrait: Mapping[str, Any]  # plain values for the report: scores, latent view, traffic
     environment: Mapping[str, str]  # versions and machine of the fit
     notices: Sequence[str] = ()
     linked: LinkedState | None = None  # of linked columns, likewise

@@ -61,7 +61,10 @@ def fit(
         known=final.known,
         temperatures=final.temperatures,
         records=learned[FlicNetwork.name].records if FlicNetwork.name in learned else (),
-        portrait={**portrait(bench, splits[0]), "traffic": _traffic(federation.names, learned)},
+        portrait={
+            **portrait(bench, splits[0], results[0].trial.temperatures.get(FlicNetwork.name)),
+            "traffic": _traffic(federation.names, learned),
+        },
         environment=environment(),
         notices=(*federation.notices, *_explanations(encoded, settings, learned)),
         linked=learned[LinkedColumns.name].linked if LinkedColumns.name in learned else None,

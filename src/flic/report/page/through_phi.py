@@ -87,6 +87,20 @@ def read(
     return Reading(roster.data.task, parts, _means(algorithm, server), ordered, asked, kept)
 
 
+def held_out(
+    roster: Roster, algorithm: NetworkMethod, journal: Journal, *, stack_width: int
+) -> dict[str, Tensor]:
+    """Scores that every client's model gives its test rows."""
+    server = journal.server or algorithm.init_server()
+    found: dict[str, Tensor] = {}
+    for names in roster.split(roster.names, stack_width=stack_width):
+        place = _place(roster, algorithm, server, journal, names)
+        rows = [client.test for client in place.data.clients]
+        scores = algorithm.predict(server, place.stack, place.data, rows)
+        found |= dict(zip(names, scores, strict=True))
+    return {name: found[name] for name in roster.names}
+
+
 def _place(
     roster: Roster,
     algorithm: NetworkMethod,
