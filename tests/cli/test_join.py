@@ -39,6 +39,17 @@ def test_a_new_site_joins_and_predicts(flic, flic_here, fitted, tmp_path):
     assert "A federation of 4 clients" in (tmp_path / "fitted" / "report.html").read_text()
 
 
+def test_an_old_report_is_said_to_be_of_before(flic_here, fitted, tmp_path):
+    assert flic_here("report", fitted).code == 0
+    site = ["--data", "west.csv", "--label", "sick"]
+    said = flic_here("join", fitted, "--name", "west", *site)
+    assert said.code == 0
+    assert (
+        "note: fitted/report.html is of before west joined. Renew it with: flic report fitted"
+        in said.err
+    )
+
+
 def test_a_second_time_is_refused(flic_here, fitted):
     site = ["--data", "west.csv", "--label", "sick"]
     assert flic_here("join", fitted, "--name", "west", *site).code == 0

@@ -64,3 +64,5 @@ def join(
     folders.update(joined, folder)
     show_verdict(joined.verdict, only=name)
     typer.echo(f"{name} is in {folder}; nothing left it.")
+    if (report := folder / "report.html").exists():
+        notice(f"{report} is of before {name} joined. Renew it with: flic report {folder}")
