@@ -41,7 +41,8 @@ def _verdict(name: str, rng: random.Random) -> VerdictRow:
     sentence = SENTENCES[word]
     rows = rng.randint(100, 400)
     both = ("lda", alone, "flic-hl", alone + gain)
-    return VerdictRow(name, rows, *both, gain, low, high, word, sentence, kept)
+    score = alone + max(gain, 0.0)
+    return VerdictRow(name, rows, *both, gain, low, high, word, sentence, kept, score)
 
 
 def _latent(names: list[str], labels: list[str], rng: random.Random) -> Latent:
@@ -87,6 +88,7 @@ def tell(names: list[str], labels: list[str], *, kind: str = "federation") -> St
             0.52 + 0.3 * (1 - math.exp(-t / 8)),
             {"data": 1.2 * math.exp(-t / 10) + 0.2, "alignment": 0.05 + 0.1 / (t + 1)},
             4000,
+            "prepare" if t == 0 else "adapt" if t == 20 else "update",
         )
         for t in range(21)
     ]
@@ -95,6 +97,7 @@ def tell(names: list[str], labels: list[str], *, kind: str = "federation") -> St
         kind,
         verdict=verdict,
         rounds=rounds,
+        rounds_note="Scores are of one split.",
         gains=Gains(
             "each client's best own model",
             [Gain(v.client, v.difference, v.low, v.high) for v in verdict],
@@ -102,6 +105,7 @@ def tell(names: list[str], labels: list[str], *, kind: str = "federation") -> St
         latent=_latent(names, labels, rng),
         alignment=_cells(names, labels, rng),
         traffic=_traffic(names, labels),
+        traffic_notes=["What the final fit would send."],
         never_left=["rows and labels", "φ, the embedding of the client's own columns"],
         candidates={
             method: {v.client: v.alone + shift for v in verdict}

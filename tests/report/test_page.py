@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from flic.report.page.figures import difference, number, score, size
+from flic.report.page.figures import difference, number, prose, score, size
 from flic.report.page.html import render
 from flic.report.page.markup import Markup, el
 from flic.report.page.story import Measure, Story
@@ -84,6 +84,56 @@ def test_traffic_adds_up(hospitals):
     assert page.count(f'title="{total // 4:,} B"') == 4
 
 
+def test_what_traffic_and_rounds_are_of_is_said_above_them(hospitals):
+    page = without_library(render(hospitals))
+    for section, note in (("traffic", "What the final fit would"), ("rounds", "Scores are of one")):
+        body = page.split(f'<section id="{section}"')[1]
+        assert body.index(note) < body.index("<table" if section == "traffic" else "<figure")
+
+
+def test_tensors_of_single_clients_are_folded(hospitals):
+    page = without_library(render(hospitals))
+    assert page.count('aria-expanded="false">') == page.count('<tbody class="folded">') == 4
+    alone = without_library(render(replace(hospitals, traffic=hospitals.traffic[:1])))
+    assert "folded" not in alone.split("<main>")[1]
+
+
+def test_preparation_and_last_adaptation_are_no_rounds(hospitals):
+    page = without_library(render(hospitals))
+    assert "<dt>rounds</dt><dd>19</dd>" in page
+    assert "train their own part once more: the last point" in page
+    plain = [r for r in hospitals.rounds if r.stage == "update"]
+    assert "the last point" not in render(replace(hospitals, rounds=plain))
+
+
+def test_scores_at_the_end_are_a_fact_of_runs_only(hospitals):
+    assert "mean accuracy at the end" not in render(hospitals)
+    assert "mean accuracy at the end" in render(replace(hospitals, kind="run"))
+
+
+def test_ranges_of_responses_are_not_called_classes(hospitals):
+    page = without_library(render(replace(hospitals, group="range")))
+    assert ">Range</span>" in page
+    assert ">Range</th>" in page
+    assert not re.search(r"\bclass\b(?!=)", page.split("<main>")[1], re.IGNORECASE)
+
+
+def test_what_is_kept_has_a_score_and_choices_are_explained(hospitals):
+    page = without_library(render(hospitals))
+    for row in hospitals.verdict:
+        assert f"{100 * row.kept_score:.1f}<small>{row.kept}</small>" in page
+    assert "without looking at its held-out rows" in page
+    assert "named after the most frequent choice" in page
+
+
+def test_there_is_one_minus(hospitals):
+    said = "No difference shown: -0.3 points (95 % interval -4.3 points to +3.7 points)."
+    rows = [replace(row, sentence=said) for row in hospitals.verdict]
+    page = without_library(render(replace(hospitals, verdict=rows, notes=[said])))
+    assert page.count("−4.3 points") == len(rows) + 1
+    assert "-4.3 points" not in page
+
+
 def test_a_client_that_sends_nothing_says_so(hospitals):
     quiet = replace(hospitals.traffic[0], tensors=())
     page = without_library(render(Story("Alone", "run", traffic=[quiet])))
@@ -123,6 +173,12 @@ def test_text_is_escaped_and_markup_is_not():
         (score(None, Measure()), "–"),
         (difference(0.012, Measure()), "+1.2"),
         (difference(-0.012, Measure()), "−1.2"),
+        (difference(-0.0004, Measure()), "0.0"),
+        (difference(0.0004, Measure("R²", percent=False)), "0.000"),
+        (score(-0.0004, Measure("R²", percent=False)), "0.000"),
+        (prose("-3.7 points (-inf to +2.0)"), "−3.7 points (−∞ to +2.0)"),
+        (prose("A difference of -0.0 points"), "A difference of 0.0 points"),
+        (prose("run-3.1: set missing=[-9] at 1e-5.0"), "run-3.1: set missing=[-9] at 1e-5.0"),
         (number(1234.6), "1,235"),
         (number(0.012345), "0.0123"),
         (size(999), "999 B"),

@@ -134,6 +134,24 @@ def test_wide_tables_scroll_in_their_own_box(show, hospitals):
     assert box.get_attribute("tabindex") == "0"
 
 
+@pytest.mark.parametrize("width", [1000, 1280])
+def test_the_verdict_fits_a_laptop(show, hospitals, width):
+    kept = "flic: shared anchors, private embeddings"
+    said = "No difference shown for Long Beach: +14.0 points (95 % interval −12.0 to +20.0 points)."
+    rows = [replace(row, kept=kept, sentence=said) for row in hospitals.verdict]
+    story = replace(hospitals, verdict=rows)
+    page = show(story, viewport={"width": width, "height": 900}).page
+    assert page.locator("#verdict .scroll").evaluate("box => box.scrollWidth <= box.clientWidth")
+
+
+def test_a_phone_shows_the_difference_and_that_there_is_more(show, hospitals):
+    page = show(hospitals, **PHONE).page
+    cell = page.locator("#verdict tbody tr").first.locator("td").first.bounding_box()
+    assert cell["x"] + cell["width"] < PHONE["viewport"]["width"]
+    shades = page.locator("#verdict .scroll").evaluate("box => getComputedStyle(box).background")
+    assert shades.count("linear-gradient") == 4
+
+
 def test_print_opens_what_is_folded_in_black_on_white(crowded):
     page = crowded.page
     details = page.locator("details")

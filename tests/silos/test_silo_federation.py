@@ -6,11 +6,9 @@ import pytest
 from wards import SETTINGS, ward, wards
 
 from flic.errors import ConfigError
-from flic.report.page.html import render
 from flic.silos.card import model_card
 from flic.silos.federation import Federation
 from flic.silos.folder import save
-from flic.silos.story import story_of
 
 QUICK = {**SETTINGS, "candidates": ["lda", "flic"]}
 
@@ -123,29 +121,6 @@ def test_the_model_card_says_what_matters(fitted):
 
 def test_a_card_of_responses(fitted_stays):
     assert "responses between 0 and 25" in model_card(fitted_stays)
-
-
-@pytest.mark.parametrize("task", ["classes", "responses"])
-def test_the_story_of_a_fit(fitted, fitted_stays, tmp_path, task):
-    own = fitted if task == "classes" else fitted_stays
-    save(own, tmp_path / "fitted")
-    story = story_of(tmp_path / "fitted")
-    assert [row.client for row in story.verdict] == [*own.clients]
-    assert [row.difference for row in story.verdict] == [
-        line.difference.mean for line in own.verdict.clients
-    ]
-    assert {*story.candidates} == {*own.verdict.candidates}
-    assert [client.client for client in story.traffic] == [*own.clients]
-    sent = {tensor.name for client in story.traffic for tensor in client.tensors}
-    assert sent >= {f"flic: {name}" for name in own.shared}
-    kept = {client.candidate for client in own.clients.values()}
-    assert {name.partition(": ")[0] for name in sent} <= {*kept, "flic", "linked"}
-    assert story.latent is not None
-    assert {point.client for point in story.latent.points} == {*own.clients}
-    if task == "classes":
-        assert {point.label for point in story.latent.points} == {"well", "ill"}
-    page = render(story)
-    assert all(line.sentence in page.replace("&#x27;", "'") for line in own.verdict.clients)
 
 
 def test_no_row_of_anyone_is_in_the_folder(fitted, tmp_path):

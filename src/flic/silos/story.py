@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from flic.alignment.moments import Scatter
+from flic.data.task import Regression
 from flic.report.page.story import (
     AlignmentCell,
     Anchor,
@@ -18,13 +20,24 @@ from flic.report.page.story import (
     Story,
     VerdictRow,
 )
-from flic.silos.candidates import CANDIDATES
+from flic.silos.candidates import CANDIDATES, FlicNetwork
 from flic.silos.fitted import FittedFederation
 from flic.silos.folder import load
+from flic.silos.linked_columns import LinkedColumns
 from flic.silos.metrics import HIGHER_IS_BETTER
 from flic.silos.verdict import ClientVerdict, Verdict
 
-NEVER = ("rows and labels", "the fitted encoders, with usual values of the columns")
+COUNTED = (
+    "What the final fit would send, for the models that are kept and for those that newcomers may "
+    "join; comparing candidates on splits is not counted. The fit was simulated on one machine: "
+    "nothing has really left anyone."
+)
+SPREAD: Mapping[Scatter, str] = {
+    "off": "",
+    "diagonal": ", and their variances",
+    "full": ", and their variances and covariances",
+}
+"""What the sums of linked columns tell beside the means."""
 
 
 def story_of(folder: Path) -> Story:
@@ -40,12 +53,15 @@ def story_of(folder: Path) -> Story:
             higher_is_better=HIGHER_IS_BETTER[verdict.metric],
         ),
         verdict=[_row(line) for line in verdict.clients],
-        rounds=[_round(record) for record in fitted.records],
+        group="range" if isinstance(fitted.task, Regression) else "class",
+        rounds=_rounds(fitted),
+        rounds_note=_rounds_note(fitted),
         gains=Gains("the best model of the client alone", [_gain(c) for c in verdict.clients]),
         latent=_latent(portrait["latent"]) if "latent" in portrait else None,
         alignment=[AlignmentCell(**cell) for cell in portrait.get("alignment", ())],
         traffic=_traffic(fitted),
-        never_left=[*NEVER, *portrait.get("never_left", ())],
+        traffic_notes=_traffic_notes(fitted),
+        never_left=_never_left(fitted),
         candidates=_candidates(verdict),
         settings=_settings(fitted),
         versions=fitted.environment,
@@ -67,6 +83,7 @@ def _row(line: ClientVerdict) -> VerdictRow:
         word=line.difference.word,
         sentence=line.sentence,
         kept=CANDIDATES[line.kept].title,
+        kept_score=line.kept_score,
     )
 
 
@@ -75,11 +92,28 @@ def _gain(line: ClientVerdict) -> Gain:
     return Gain(line.client, own.mean, own.low, own.high)
 
 
-def _round(record: Mapping[str, Any]) -> Round:
-    return Round(
-        number=record["round"],
-        losses=record.get("losses", {}),
-        bytes_sent=record.get("bytes_sent", 0),
+def _rounds(fitted: FittedFederation) -> list[Round]:
+    """Losses of the final fit; it has held out no rows, so that scores are of the portrait."""
+    scores = {raw["round"]: raw["score"] for raw in fitted.portrait.get("scores", ())}
+    return [
+        Round(
+            number=record["round"],
+            test=scores.get(record["round"]),
+            losses=record.get("losses", {}),
+            bytes_sent=record.get("bytes_sent", 0),
+            stage=record["stage"],
+        )
+        for record in fitted.records
+    ]
+
+
+def _rounds_note(fitted: FittedFederation) -> str:
+    losses = "Losses are of flic's final fit, which trains on all rows."
+    if "scores" not in fitted.portrait:
+        return losses
+    return (
+        "Scores are of the held-out rows of one split, the first, by flic trained on the other "
+        f"rows of that split. {losses}"
     )
 
 
@@ -95,6 +129,42 @@ def _traffic(fitted: FittedFederation) -> list[ClientTraffic]:
         ClientTraffic(name, [SentTensor(**tensor) for tensor in sent.get(name, ())])
         for name in fitted.clients
     ]
+
+
+def _senders(fitted: FittedFederation) -> set[str]:
+    """Candidates for which anything was sent."""
+    return {
+        tensor["name"].partition(": ")[0]
+        for client in fitted.portrait.get("traffic", ())
+        for tensor in client["tensors"]
+    }
+
+
+def _traffic_notes(fitted: FittedFederation) -> list[str]:
+    """What the traffic covers, and what can be told from it."""
+    told, senders = [], _senders(fitted)
+    if LinkedColumns.name in senders:
+        is_regression = isinstance(fitted.task, Regression)
+        means = "means and that of the response" if is_regression else "class means"
+        spread = SPREAD[fitted.settings.method.linked.scatter]
+        told.append(f"From the sums and counts of linked columns follow their {means}{spread}.")
+    if senders - {FlicNetwork.name}:
+        told.append("Names of shared columns and of their levels are known to all who share them.")
+    return [COUNTED, *([" ".join(told)] if told else [])]
+
+
+def _never_left(fitted: FittedFederation) -> list[str]:
+    """What stayed, which is less where sums of columns were sent."""
+    senders, own = _senders(fitted), fitted.portrait.get("never_left", ())
+    if LinkedColumns.name in senders:
+        kept = [
+            "single rows and their labels",
+            "of columns that are not linked, usual values and all else that the fitted encoders "
+            "hold",
+        ]
+    else:
+        kept = ["rows and labels", "the fitted encoders, with usual values of the columns"]
+    return [*kept, *(f"of flic, {what}" if len(senders) > 1 else what for what in own)]
 
 
 def _candidates(verdict: Verdict) -> dict[str, dict[str, float]]:

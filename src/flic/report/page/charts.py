@@ -14,6 +14,7 @@ from flic.report.page.story import (
     AlignmentCell,
     Gain,
     Gains,
+    Group,
     Latent,
     Measure,
     Round,
@@ -55,7 +56,9 @@ def scores(story: Story) -> Chart:
     """Mean scores over rounds."""
     scale = 100 if story.measure.percent else 1
     parts = {
-        "test rows": [(r, r.test) for r in story.rounds],
+        "held-out rows" if story.kind == "federation" else "test rows": [
+            (r, r.test) for r in story.rounds
+        ],
         "validation rows": [(r, r.validation) for r in story.rounds],
     }
     data = []
@@ -175,7 +178,7 @@ def latent_clients(latent: Latent) -> list[str]:
     return distinct(p.client for p in latent.points)
 
 
-def latent(view: Latent) -> Chart:
+def latent(view: Latent, group: Group = "class") -> Chart:
     """Rows in the colour of their class and the shape of their client; anchors as stars."""
     labels, clients = latent_labels(view), latent_clients(view)
     place = {name: i for i, name in enumerate(clients)}
@@ -192,7 +195,7 @@ def latent(view: Latent) -> Chart:
                 "x": [_short(p.x) for p in own],
                 "y": [_short(p.y) for p in own],
                 "customdata": [place[p.client] for p in own],
-                "text": [f"{plain(p.client, 60)}<br>class {plain(label, 60)}" for p in own],
+                "text": [f"{plain(p.client, 60)}<br>{group} {plain(label, 60)}" for p in own],
                 "hovertemplate": "%{text}<extra></extra>",
                 "marker": {
                     "color": marks.colour(i),
@@ -204,7 +207,10 @@ def latent(view: Latent) -> Chart:
                 "meta": {"split": split, "label": i},
             }
             data.append(trace)
-    data += [_star(a.x, a.y, labels.index(a.label), a.label) for a in view.anchors]
+    data += [
+        _star(a.x, a.y, labels.index(a.label), f"{group} {plain(a.label, 60)}")
+        for a in view.anchors
+    ]
     axis = {
         "showticklabels": False,
         "showgrid": False,
@@ -219,13 +225,13 @@ def latent(view: Latent) -> Chart:
 _SAME_SCALE = {"scaleanchor": "x", "scaleratio": 1}
 
 
-def _star(x: float, y: float, place: int, label: str) -> dict[str, Any]:
+def _star(x: float, y: float, place: int, what: str) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "markers",
         "x": [_short(x)],
         "y": [_short(y)],
-        "text": [f"anchor of class {plain(label, 60)}"],
+        "text": [f"anchor of {what}"],
         "hovertemplate": "%{text}<extra></extra>",
         "marker": {
             "color": marks.colour(place),
@@ -247,7 +253,7 @@ def splits(found: Iterable[Split]) -> list[Split]:
     return sorted(set(found), reverse=True)
 
 
-def alignment(cells: Sequence[AlignmentCell]) -> Chart:
+def alignment(cells: Sequence[AlignmentCell], group: Group = "class") -> Chart:
     """W₂² per client and class, a map for each split on one logarithmic scale of colours."""
     clients, labels = distinct(c.client for c in cells), in_order(c.label for c in cells)
     which = splits(c.split for c in cells)
@@ -263,7 +269,9 @@ def alignment(cells: Sequence[AlignmentCell]) -> Chart:
             "y": list(range(len(clients))),
             "z": [[None if c is None else _log(c.w2sq, floor) for c in row] for row in grid],
             "text": [["" if c is None else number(c.w2sq) for c in row] for row in grid],
-            "customdata": [["" if c is None else _cell_text(c) for c in row] for row in grid],
+            "customdata": [
+                ["" if c is None else _cell_text(c, group) for c in row] for row in grid
+            ],
             "hovertemplate": "%{customdata}<extra></extra>",
             "hoverongaps": False,
             "xgap": 1,
@@ -276,7 +284,7 @@ def alignment(cells: Sequence[AlignmentCell]) -> Chart:
         data.append(trace)
     layout = {
         "height": min(TALLEST, 120 + 30 * len(clients)),
-        "xaxis": {"title": {"text": "class"}, "showgrid": False} | _names(labels),
+        "xaxis": {"title": {"text": group}, "showgrid": False} | _names(labels),
         "yaxis": {"autorange": "reversed", "showgrid": False} | _names(clients),
     }
     return {"data": data, "layout": layout}
@@ -296,9 +304,10 @@ def _log(value: float, floor: float) -> float:
     return _short(max(math.log10(value), floor)) if value > 0 else floor
 
 
-def _cell_text(cell: AlignmentCell) -> str:
-    who = f"{plain(cell.client, 60)}<br>class {plain(cell.label, 60)}<br>W₂² {number(cell.w2sq)}"
-    return f"{who} [{interval(cell)}]" if cell.low is not None else f"{who}, no interval"
+def _cell_text(cell: AlignmentCell, group: Group) -> str:
+    where = f"{plain(cell.client, 60)}<br>{group} {plain(cell.label, 60)}"
+    found = f"{where}<br>W₂² {number(cell.w2sq)}"
+    return f"{found} [{interval(cell)}]" if cell.low is not None else f"{found}, no interval"
 
 
 def interval(cell: AlignmentCell) -> str:

@@ -1,6 +1,7 @@
 """Numbers as the page writes them: scores in their measure, differences with a sign, sizes."""
 
 import math
+import re
 
 from flic.report.page.story import Measure
 
@@ -47,5 +48,15 @@ def count(num: int, noun: str) -> str:
     return f"{num:,} {noun}" if num == 1 else f"{num:,} {noun}s"
 
 
+def prose(text: str) -> str:
+    """A sentence whose signed figures are written as everywhere on the page."""
+    return _SIGNED.sub(lambda found: _minus(found[0]).replace("inf", "∞"), text)
+
+
+# With a point: whole numbers may be values to be typed, such as codes of missing ones.
+_SIGNED = re.compile(r"(?<![^\s(])[+-](\d+\.\d+|inf\b)")
+
+
 def _minus(text: str) -> str:
-    return text.replace("-", "−")
+    """A number with a true minus; what is rounded to zero has no sign."""
+    return text.replace("-", "−") if text.strip("+-0.") else text.lstrip("+-")

@@ -39,6 +39,7 @@ def story_of(folder: Path) -> Story:
         title=f"{config.method} on {config.data.problem}, seed {config.seed}",
         kind="run",
         measure=Measure(scores.measure, percent=scores.measure == "accuracy"),
+        group="range" if scores.measure == "R²" else "class",
         rounds=[_round(record, KEYS[scores.measure]) for record in records],
         gains=_gains(config.method, beside),
         latent=latent(seen, seed=config.seed) if seen is not None else None,
@@ -72,6 +73,7 @@ def _round(record: Mapping[str, Any], key: str) -> Round:
         record.get(f"validation_{key}"),
         record.get("losses", {}),
         record.get("bytes_sent", 0),
+        record["stage"],
     )
 
 

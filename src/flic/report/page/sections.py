@@ -7,7 +7,16 @@ from typing import Any
 
 from flic.report.page import charts, marks
 from flic.report.page.charts import Chart
-from flic.report.page.figures import UNKNOWN, difference, heading, number, score, size
+from flic.report.page.figures import (
+    UNKNOWN,
+    count,
+    difference,
+    heading,
+    number,
+    prose,
+    score,
+    size,
+)
 from flic.report.page.markup import Markup, el, join
 from flic.report.page.story import AlignmentCell, Split, Story, VerdictRow, Word
 from flic.report.page.tables import row_name, table, table_frame
@@ -18,6 +27,12 @@ SHOWN_NOTES = 5
 
 SYMBOLS: Mapping[Word, str] = {"helps": "▲", "no difference shown": "≈", "harms": "▼"}
 CLASSES: Mapping[Word, str] = {"helps": "helps", "no difference shown": "same", "harms": "harms"}
+CHOSEN = (
+    "Alone, federation and keeps are scores of what would have been chosen on each split without "
+    "looking at its held-out rows, which may be another model on another split. Alone and "
+    "federation are named after the most frequent choice, keeps after the choice by all rows; "
+    "that is why they differ from the scores of single candidates."
+)
 SPLITS: Mapping[Split, str] = {"train": "Training rows", "test": "Test rows"}
 
 
@@ -53,14 +68,15 @@ def facts(story: Story) -> Markup:
     clients = max(len(story.verdict), len(story.traffic), *map(len, _candidate_rows(story)), 0)
     if clients:
         found["clients"] = f"{clients:,}"
-    if story.rounds:
-        found["last round"] = f"{story.rounds[-1].number:,}"
-        tested = [r.test for r in story.rounds if r.test is not None]
-        if tested:
-            unit = "\u00a0%" if story.measure.percent else ""
-            found[f"mean {story.measure.name} at the end"] = score(tested[-1], story.measure) + unit
+    if trained := sum(r.stage == "update" for r in story.rounds):
+        found["rounds"] = f"{trained:,}"
+    tested = [r.test for r in story.rounds if r.test is not None]
+    if tested and story.kind == "run":  # of a federation, the verdict says how good it is
+        unit = "\u00a0%" if story.measure.percent else ""
+        found[f"mean {story.measure.name} at the end"] = score(tested[-1], story.measure) + unit
     if story.traffic:
-        found["left all clients together"] = size(sum(t.total for t in story.traffic))
+        sent = "left all clients together" if story.kind == "run" else "sent in the final fit"
+        found[sent] = size(sum(t.total for t in story.traffic))
     pairs = [el("div", el("dt", name), el("dd", value)) for name, value in found.items()]
     return el("dl", *pairs, class_="facts") if pairs else Markup()
 
@@ -82,21 +98,26 @@ def _verdict(story: Story) -> Section | None:
     ]
     rows = [
         [
-            row.client,
-            join(_word(row.word), el("small", row.sentence)),
+            join(row.client, el("small", count(row.rows, "row"))),
             _interval(row, story),
+            join(_word(row.word), el("small", prose(row.sentence), class_="sentence")),
             _with_model(score(row.alone, measure), row.alone_model),
             _with_model(score(row.federation, measure), row.federation_model),
-            f"{row.rows:,}",
-            row_name(row.kept),
+            _with_model(score(row.kept_score, measure), row.kept),
         ]
         for row in story.verdict
     ]
-    columns = ["Client", "Verdict", "Difference [95 % interval]", f"Alone, {heading(measure)}"]
-    columns += [f"Federation, {heading(measure)}", "Rows", "Keeps"]
+    columns = [
+        "Client",
+        "Difference [95\u00a0%\u00a0interval]",
+        "Verdict",
+        f"Alone, {heading(measure)}",
+    ]
+    columns += [f"Federation, {heading(measure)}", kept := f"Keeps, {heading(measure)}"]
     body = join(
         el("ul", *counts, class_="counts"),
-        table("Verdict per client", columns, rows, words={"Verdict", "Keeps"}),
+        table("Verdict per client", columns, rows, words={"Verdict", kept}),
+        el("p", CHOSEN, class_="about"),
     )
     return Section("verdict", "Does the federation help?", body)
 
@@ -167,8 +188,12 @@ def _rounds(story: Story) -> Section | None:
         "plot-scores": f"Mean {story.measure.name} over clients.",
         "plot-losses": "Loss terms, mean over the clients that worked in the round.",
     }
-    figures = [_figure(key, captions[key]) for key in drawn]
-    return Section("rounds", "Over the rounds", el("div", *figures, class_="pair"), drawn)
+    figures = el("div", *(_figure(key, captions[key]) for key in drawn), class_="pair")
+    said = [story.rounds_note] if story.rounds_note else []
+    if story.rounds[-1].stage == "adapt":
+        said.append("After the last round, clients train their own part once more: the last point.")
+    body = join(el("p", " ".join(said), class_="about") if said else "", figures)
+    return Section("rounds", "Over the rounds", body, drawn)
 
 
 def _gains(story: Story) -> Section | None:
@@ -190,12 +215,12 @@ def _latent(story: Story) -> Section | None:
     labels, clients = charts.latent_labels(view), charts.latent_clients(view)
     legend = el(
         "div",
-        _legend("Class", "label", labels, marks.class_swatch),
+        _legend(story.group.capitalize(), "label", labels, marks.class_swatch),
         _legend("Client", "client", clients, marks.client_swatch),
         class_="legend",
         data_for="plot-latent",
     )
-    said = ["A row has the colour of its class and the shape of its client."]
+    said = [f"A row has the colour of its {story.group} and the shape of its client."]
     if view.anchors:
         said.append("Stars are the anchors.")
     if len(clients) > len(marks.SHAPES):
@@ -203,7 +228,8 @@ def _latent(story: Story) -> Section | None:
     caption = " ".join([*said, view.caption])
     switch = _switch("plot-latent", charts.splits(p.split for p in view.points))
     body = join(switch, legend, _figure("plot-latent", caption.strip()))
-    return Section("latent", "The latent space", body, {"plot-latent": charts.latent(view)})
+    drawn = {"plot-latent": charts.latent(view, story.group)}
+    return Section("latent", "The latent space", body, drawn)
 
 
 def _legend(title: str, kind: str, names: Sequence[str], swatch: Callable[[int], Markup]) -> Markup:
@@ -238,22 +264,23 @@ def _alignment(story: Story) -> Section | None:
         [client, row_name(label), *(_w2sq(found.get(split)) for split in which)]
         for (client, label), found in cells.items()
     ]
-    columns = ["Client", "Class", *(SPLITS[split] for split in which)]
+    kind = story.group.capitalize()
+    columns = ["Client", kind, *(SPLITS[split] for split in which)]
     caption = (
-        "Squared Wasserstein distance between a client's embedded rows of a class and the anchor "
-        "of the class: the smaller, the closer."
+        f"Squared Wasserstein distance between a client's embedded rows of a {story.group} and "
+        f"the anchor of the {story.group}: the smaller, the closer."
     )
     if any(cell.low is None for cell in story.alignment):
         caption += (
-            " An interval needs more rows of the class than latent dimensions; without one, "
-            "the distance is that of the sample, which lies above the true one."
+            f" An interval needs more rows of the {story.group} than latent dimensions; without "
+            "one, the distance is that of the sample, which lies above the true one."
         )
-    whole = table("W₂² [95 % interval]", columns, rows, words={"Class"}, noun="row")
+    whole = table("W₂² [95 % interval]", columns, rows, words={kind}, noun="row")
     body = join(
         _switch("plot-alignment", which),
         el("div", _figure("plot-alignment", caption), el("div", whole), class_="pair"),
     )
-    drawn = {"plot-alignment": charts.alignment(story.alignment)}
+    drawn = {"plot-alignment": charts.alignment(story.alignment, story.group)}
     return Section("alignment", "Alignment with the anchors", body, drawn)
 
 
@@ -291,7 +318,7 @@ def _figure(key: str, caption: str) -> Markup:
 def _traffic(story: Story) -> Section | None:
     if not story.traffic and not story.never_left:
         return None
-    parts = []
+    parts = [el("p", note, class_="about") for note in story.traffic_notes]
     if story.traffic:
         parts.append(traffic_table(story.traffic))
     if story.never_left:
@@ -303,7 +330,7 @@ def _traffic(story: Story) -> Section | None:
 def _notes(story: Story) -> Section | None:
     if not story.notes:
         return None
-    items = [el("li", note) for note in story.notes]
+    items = [el("li", prose(note)) for note in story.notes]
     first, rest = items[:SHOWN_NOTES], items[SHOWN_NOTES:]
     body = el("ul", *first, class_="notes")
     if rest:

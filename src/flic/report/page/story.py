@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 Word = Literal["helps", "no difference shown", "harms"]
 Split = Literal["train", "test"]
+Group = Literal["class", "range"]
+"""What rows have in common that are shown alike: their class, or a range of responses."""
 
 
 @dataclass(frozen=True)
@@ -37,17 +39,22 @@ class VerdictRow:
     word: Word
     sentence: str
     kept: str
+    kept_score: float
 
 
 @dataclass(frozen=True)
 class Round:
-    """One round: mean scores over clients where they were measured, loss terms, bytes sent."""
+    """One round: mean scores over clients where they were measured, loss terms, bytes sent.
+
+    The preparation and the last adaptation are shown as rounds, and do not count as such.
+    """
 
     number: int
     test: float | None = None
     validation: float | None = None
     losses: Mapping[str, float] = field(default_factory=dict)
     bytes_sent: int = 0
+    stage: str = "update"
 
 
 @dataclass(frozen=True)
@@ -149,11 +156,14 @@ class Story:
     kind: Literal["run", "federation"]
     measure: Measure = Measure()
     verdict: Sequence[VerdictRow] = ()
+    group: Group = "class"
     rounds: Sequence[Round] = ()
+    rounds_note: str = ""  # which rows and which training the rounds are of
     gains: Gains | None = None
     latent: Latent | None = None
     alignment: Sequence[AlignmentCell] = ()
     traffic: Sequence[ClientTraffic] = ()
+    traffic_notes: Sequence[str] = ()  # what is counted, and what follows from it
     never_left: Sequence[str] = ()
     candidates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # method → client
     settings: Mapping[str, Any] = field(default_factory=dict)

@@ -8,13 +8,11 @@ from flic.report.page.markup import Markup, el, join
 from flic.report.page.story import ClientTraffic
 from flic.report.page.tables import SHOWN, row_name, show_all, table_frame
 
-UNFOLDED = 4  # clients up to which the tensors of each are in sight
-
 
 def traffic_table(traffic: Sequence[ClientTraffic]) -> Markup:
-    """All clients first, tensor by tensor; then each client, unfolded where they are few."""
+    """All clients first, tensor by tensor; then each client, folded unless it is the only one."""
     columns = ["Client", "Tensor", "Shape", "Bytes", "Times sent", "Total"]
-    unfolded = len(traffic) <= UNFOLDED
+    unfolded = len(traffic) == 1
     bodies = [_everyone(traffic)] if len(traffic) > 1 else []
     bodies += [
         _client_rows(own, unfolded=unfolded, more=place >= SHOWN)
