@@ -54,11 +54,12 @@ def _table(fitted: FittedFederation) -> list[str]:
 def _tail(fitted: FittedFederation) -> list[str]:
     tensors = sorted(fitted.shared.items())  # a file gives them in an order of its own
     sent = ", ".join(f"`{name}` {list(tensor.shape)}" for name, tensor in tensors) or "nothing"
+    linked = " Of linked columns: counts of rows, sums and products of features over them."
     return [
         "## What leaves a client",
         "",
-        f"In flic's rounds: {sent}, and counts of rows. Of linked columns: rows, sums and products "
-        "of features, summed over rows. Rows, encoders, embeddings and heads stay.",
+        f"In flic's rounds: {sent}, and counts of rows.{linked if fitted.linked else ''} Rows, "
+        "encoders, embeddings and heads stay.",
         "",
         "## Limits",
         "",
