@@ -25,6 +25,8 @@ from flic.report.page.story import (
     VerdictRow,
 )
 
+SLOW_MS = 180_000  # a page of megabytes on a machine that is busy with other tests
+
 HOSPITALS = ("Cleveland", "Hungary", "Switzerland", "Long Beach")
 SENTENCES = {
     "helps": "The federation predicts better here than any model of its own rows.",
@@ -162,6 +164,7 @@ def show(browser, tmp_path_factory) -> Iterator[Callable[..., Opened]]:
             path.write_text(render(story), encoding="utf-8")
         context = browser.new_context(**options)
         contexts.append(context)
+        context.set_default_timeout(SLOW_MS)
         opened = Opened(context.new_page())
         page = opened.page
         page.on("pageerror", lambda error: opened.complaints.append(str(error)))
