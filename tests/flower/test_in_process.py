@@ -286,7 +286,7 @@ def test_tensors_in_the_last_round_are_refused(here):
     place.go(3)
     before = shared(place)
     place.go()
-    assert "from which nothing leaves" in records(place)[-1]["refused"]["east"]
+    assert "from which none leaves" in records(place)[-1]["refused"]["east"]
     same(shared(place), before)
 
 
@@ -299,6 +299,51 @@ def test_figures_that_are_none_are_not_recorded(here):
     )
     place.go(1)
     assert sorted(records(place)[-1]["scores"]) == ["north", "south"]
+
+
+@pytest.mark.parametrize(
+    "numbers", [{"test_right": 1e12, "test_rows": 1.0}, {"test_right": -1.0, "test_rows": 9.0}]
+)
+def test_figures_beyond_all_rows_are_not_recorded(here, numbers):
+    place = here(evaluate_every=1)
+    place.grid.change = lambda name, round, content: (
+        with_record(content, "numbers", MetricRecord(numbers))
+        if name == "east" and "test_rows" in content["numbers"]
+        else content
+    )
+    place.go(1)
+    assert sorted(records(place)[-1]["scores"]) == ["north", "south"]
+
+
+@pytest.mark.parametrize("weight", [1e9, 1.7e308])
+def test_who_claims_far_more_rows_than_the_others_is_refused(here, weight):
+    def heavy(name, round, content):
+        if name != "east" or not content["weights"]:
+            return content
+        return with_record(
+            content, "weights", MetricRecord(dict.fromkeys(content["weights"], weight))
+        )
+
+    place = here(weights="rows")
+    place.grid.change = heavy
+    place.go(1)
+    why = records(place)[-1]["refused"]["east"]
+    assert "counts for" in why or "expected one up to" in why
+    assert all(value.isfinite().all() for value in shared(place).values())
+
+
+def test_losses_too_large_to_be_averaged_are_refused(here):
+    def large(name, round, content):
+        if name == "north" or not content["update"]:
+            return content
+        return with_record(
+            content, "numbers", MetricRecord(dict.fromkeys(content["numbers"], 1.7e308))
+        )
+
+    place = here(quorum=1)
+    place.grid.change = large
+    place.go(1)
+    assert sorted(records(place)[-1]["refused"]) == ["east", "south"]
 
 
 def test_without_a_quorum_a_round_is_repeated_and_then_the_run_stops(here, undisturbed):
@@ -412,7 +457,7 @@ def test_only_what_was_announced_leaves_a_silo(here, changes):
         expected = [
             e for e in announced if e.when == when and not (e.shape and not content["update"])
         ]
-        if content["update"] or when == "evaluation":
+        if content["update"] or when == "every evaluation":
             assert size(content) == sum(e.num_bytes for e in expected)
     for record in records(place)[:3]:
         for silo, count in record["bytes"].items():

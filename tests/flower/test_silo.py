@@ -64,6 +64,17 @@ def test_a_silo_file_says_what_was_given(tmp_path):
         SiloFolder.create(tmp_path, client)
 
 
+def test_a_silo_works_for_what_it_agreed_to_and_for_nothing_else(tmp_path, settings):
+    rows_of("east").to_csv(tmp_path / "rows.csv", index=False)
+    client = Client(name="east", data="rows.csv", label="num")
+    east = SiloFolder.create(tmp_path, client, agreed=settings)
+    assert east.train(initial(settings), settings, run=RUN).update.entries
+    other = settings_of(method="linked", salt="0a" * 16)
+    with pytest.raises(FederationError, match="asked for method 'linked' under settings other"):
+        east.train(ServerState(-2, {}), other, "prepare", run="fedcba9876543210")
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [RUN]
+
+
 def test_a_bad_key_of_a_silo_file_is_named(silo):
     path = silo("east").folder / "silo.toml"
     path.write_text(path.read_text() + 'lable = "x"\n')

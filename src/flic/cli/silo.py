@@ -83,11 +83,14 @@ def init(
     """Check your table, make your key, and show what will leave this machine."""
     need_flower("silo init")
     from flic.data.tables import Client, load_client
+    from flic.data.tables.federation_file import unusable_name
     from flic.flower.membership import Membership
     from flic.flower.silo import SiloFolder
 
     folder = _folder(path)
     name = folder.resolve().name if name is None else name
+    if problem := unusable_name(name):
+        raise ConfigError(problem)
     client = Client(
         name=name,
         data=str(data.resolve()),
@@ -100,9 +103,13 @@ def init(
     _, notices = load_client(client, folder, task=settings.question, labels=settings.classes)
     for message in notices:
         notice(message)
+    agreed = settings if federation is not None else None
     near = Path(os.path.relpath(client.data, folder.resolve())).as_posix()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    silo = SiloFolder.create(folder, client.model_copy(update={"data": near}), scatter=scatter)
+    folder.chmod(0o700)
+    silo = SiloFolder.create(
+        folder, client.model_copy(update={"data": near}), scatter=scatter, agreed=agreed
+    )
     member = Membership(silo)
     member.make_key()
     _show_leaving(silo, silo.announce(settings), exact=federation is not None)

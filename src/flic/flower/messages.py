@@ -5,7 +5,6 @@ what it says it is: sizes, names, shapes and types are looked at before a number
 """
 
 import json
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from torch import Tensor
 from flic.algorithms.protocol import Entry, ServerState, Update
 from flic.errors import FederationError, IncompatibleUpdate
 from flic.federation.work import Stage
-from flic.flower.settings import NUMBER_BYTES, FederationSettings, federation_settings
+from flic.flower.settings import LARGEST, NUMBER_BYTES, FederationSettings, federation_settings
 
 RAW = "flic.raw"
 """How tensors are written; Flower's own way has a header of varying length."""
@@ -230,9 +229,12 @@ def _numbers(numbers: MetricRecord, who: str) -> dict[str, float]:
 
 
 def _finite(value: object, name: str, who: str) -> float:
-    if isinstance(value, int | float) and math.isfinite(value):
+    if isinstance(value, int | float) and abs(value) <= LARGEST:
         return float(value)
-    raise IncompatibleUpdate(f"{who}: the number of {name!r} is missing or not finite.")
+    raise IncompatibleUpdate(
+        f"{who}: the number of {name!r} is {str(value)[:20]}; expected one up to {LARGEST:g} in "
+        "size. Look at what the silo computes."
+    )
 
 
 _INFLATE = Array.inflate

@@ -45,15 +45,21 @@ def script(name: str) -> list[str]:
 def ask_flower(home: Path, *arguments: str, seconds: float = 120) -> dict[str, Any]:
     """Answer of a `flwr` command; its exit code says nothing, its JSON does."""
     command = [str(PROGRAMS / "flwr"), *arguments, "--format", "json"]
-    done = subprocess.run(
-        command,
-        env=environment(home),
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    try:
+        done = subprocess.run(
+            command,
+            env=environment(home),
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        raise FederationError(
+            f"`flwr {' '.join(arguments[:2])}` gave no answer; expected one in {seconds:.0f} s. "
+            "Is the machine very busy? Try again."
+        ) from None
     try:
         answer = json.loads(done.stdout)
     except ValueError:

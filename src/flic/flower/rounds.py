@@ -31,9 +31,15 @@ from flic.federation.work import Stage
 from flic.flower.answers import Answers, Figures, finished_rounds
 from flic.flower.log import events, note
 from flic.flower.roll import Roll, damaged, read_json, write_json
-from flic.flower.settings import FederationSettings, federation_settings
+from flic.flower.settings import LARGEST, FederationSettings, federation_settings
 
 FACTS = "federation.json"
+
+MOST_ROWS = 1e9
+"""Rows that a silo may claim to have."""
+
+WEIGHT_FACTOR = 1000.0
+"""Times the median of a round that a silo may count for."""
 
 TRIES = 3
 """How often a round is tried without a quorum before the run stops."""
@@ -126,7 +132,7 @@ class Coordinator:
 
     @property
     def num_rounds(self) -> int:
-        """All rounds, with the last one, from which nothing leaves."""
+        """All rounds, with the last one, from which no tensor leaves."""
         return self.settings.rounds + 1
 
     @property
@@ -195,7 +201,7 @@ class Coordinator:
                 f"update of silo {name!r} is of round {round}; expected one of round {self.round}."
             )
         if self.stage in ("adapt", "evaluate") and update.entries:
-            return f"update of silo {name!r} holds tensors in a round from which nothing leaves."
+            return f"update of silo {name!r} holds tensors in a round from which none leaves."
         entries = update.entries.items()
         weights = {entry.weight for name, entry in entries if name not in self.weighted}
         if self.settings.weights == "equal" and weights - {1.0}:
@@ -221,7 +227,7 @@ class Coordinator:
             if update.entries
         }
         bound = self.settings.norm_factor * median_low([*norms.values(), _root_mean_square(shared)])
-        return {
+        return _too_heavy(updates) | {
             name: f"update of silo {name!r} has a root mean square of {norm:.3g}; expected "
             f"{bound:.3g} at most, {self.settings.norm_factor:g} times the median of the round."
             for name, norm in norms.items()
@@ -257,6 +263,7 @@ class Coordinator:
         # A fixed order: sums of floating-point numbers depend on it, results must not.
         updates = sorted(answers.updates, key=lambda update: update.client)
         server = self.count(updates, answers.keys)
+        self._refuse_infinite(server)
         figures = measure(server) if self.is_measured(server.round) else {}
         seconds = time.perf_counter() - started
         record = answers.record(self.stage, server.round, figures, seconds)
@@ -264,6 +271,16 @@ class Coordinator:
         self.roll.clear(update.client for update in updates)
         note(self.folder, "round", **record)
         return record
+
+    def _refuse_infinite(self, server: ServerState) -> None:
+        """What every silo would start from must be numbers; nothing of the round is kept else."""
+        wrong = [n for n, v in server.shared.items() if not bool(v.isfinite().all())]
+        if wrong:
+            raise FederationError(
+                f"round {self.round}: the shared {', '.join(wrong)} would not be finite; expected "
+                "numbers. The rounds before are kept; look for a silo whose updates are out of "
+                f"proportion in {self.folder / 'log.jsonl'}, and revoke it."
+            )
 
     def count(self, updates: Sequence[Update], keys: Mapping[str, Sequence[str]]) -> ServerState:
         """The shared part after the next round, and the round that it is after."""
@@ -278,7 +295,10 @@ class Coordinator:
         """Whether numbers are what an evaluation gives."""
         kind = Hits if self.settings.task == "classification" else Errors
         expected = {f"test_{own.name}" for own in fields(kind)}
-        return {*numbers} == expected and numbers["test_rows"] >= 1
+        if {*numbers} != expected or not 1 <= numbers["test_rows"] <= MOST_ROWS:
+            return False
+        most = numbers["test_rows"] if kind is Hits else LARGEST
+        return all(0 <= value <= most for name, value in numbers.items() if name != "test_rows")
 
     def status(self) -> dict[str, Any]:
         """Where the run stands, ready for JSON; it disturbs no run that is under way."""
@@ -312,7 +332,7 @@ class Coordinator:
     @property
     def plan(self) -> str:
         """What the rounds are."""
-        return f"{self.settings.rounds} of training and a last one from which nothing leaves"
+        return f"{self.settings.rounds} of training and a last one from which no tensor leaves"
 
     def wait_for(self, names: Iterable[str]) -> None:
         """Log who is not there yet."""
@@ -355,6 +375,24 @@ def _kind(settings: FederationSettings) -> type[Coordinator]:
     from flic.flower.linked_rounds import LinkedCoordinator  # which derives from it
 
     return LinkedCoordinator
+
+
+def _too_heavy(updates: Sequence[Update]) -> dict[str, str]:
+    """Updates that would count for far more rows than the others: rows are taken on trust."""
+    heaviest = {
+        update.client: max(entry.weight for entry in update.entries.values())
+        for update in updates
+        if update.entries
+    }
+    if not heaviest:
+        return {}
+    bound = min(MOST_ROWS, WEIGHT_FACTOR * median_low(heaviest.values()))
+    return {
+        name: f"update of silo {name!r} counts for {weight:.3g} rows; expected {bound:.3g} at most "
+        f"({WEIGHT_FACTOR:g} times the median). Use --weights equal."
+        for name, weight in heaviest.items()
+        if weight > bound
+    }
 
 
 def _root_mean_square(tensors: Sequence[torch.Tensor]) -> float:

@@ -21,6 +21,9 @@ from flic.silos.settings import NETWORK
 Method = Literal["flic-class", "flic-hl", "hetfedrep", "permuted-anchors", "fedhenn", "linked"]
 
 NUMBER_BYTES = 8
+
+LARGEST = 1e30
+"""Numbers beyond this are neither losses nor sums of errors."""
 """Size of a weight, a loss term or a figure on the wire."""
 
 S = TypeVar("S", bound=Section)

@@ -2,6 +2,7 @@
 
 SILO/
   silo.toml             name, data file and label keys; a person may edit it
+  agreed.json           the federation's settings for which it was shown what will leave
   log.jsonl             a line per visit: what was done, and why something was refused
   runs/RUN/             what it keeps of each run (flic.flower.silo_run)
 """
@@ -26,6 +27,7 @@ from flic.federation.work import Stage
 from flic.flower.log import note
 from flic.flower.place import LinkedPlace, Place, Trained
 from flic.flower.pooling import FIRST, KEY_BYTES, round_of
+from flic.flower.roll import read_json, write_json
 from flic.flower.settings import (
     NUMBER_BYTES,
     FederationSettings,
@@ -40,7 +42,7 @@ from flic.silos.encoding import EncodedSilo, encode
 from flic.silos.fitted import FittedClient
 from flic.silos.splits import cross_validation
 
-FILE = "silo.toml"
+FILE, AGREED = "silo.toml", "agreed.json"
 
 EVERY = "every round"
 
@@ -82,8 +84,12 @@ class SiloFolder:
         *,
         test_share: float = 0.25,
         scatter: Scatter | None = None,
+        agreed: FederationSettings | None = None,
     ) -> Self:
-        """A new folder for a client whose data file is named from there."""
+        """A new folder for a client whose data file is named from there.
+
+        `agreed` are the settings that the silo was shown: it takes part in no other federation.
+        """
         if (folder / FILE).exists():
             raise ConfigError(
                 f"{folder / FILE} is there already; expected none, since it would be overwritten. "
@@ -95,6 +101,8 @@ class SiloFolder:
         folder.mkdir(parents=True, exist_ok=True)
         text = "".join(f"{key} = {_toml(value)}\n" for key, value in stated.items())
         write_atomically(folder / FILE, text.encode())
+        if agreed is not None:
+            write_json(folder / AGREED, agreed.model_dump(mode="json"))
         return cls(folder, file)
 
     @classmethod
@@ -232,6 +240,7 @@ class SiloFolder:
 
     def _run(self, run: str, settings: FederationSettings) -> SiloRun:
         """The folder of a run, made at the first visit."""
+        self._refuse_other_than_agreed(settings)
         folder = self.folder / "runs" / run
         if not all((folder / file).exists() for file in (FACTS, ROWS)):
             table, _ = self.read(settings)
@@ -243,6 +252,20 @@ class SiloFolder:
                 "network or seed; expected those it began with. Begin a new run."
             )
         return found
+
+    def _refuse_other_than_agreed(self, settings: FederationSettings) -> None:
+        """What leaves was announced for the settings shown at init, and for no others."""
+        path = self.folder / AGREED
+        if not path.exists():
+            return
+        agreed = federation_settings(read_json(path), source=str(path))
+        if agreed.agreement != settings.agreement:
+            raise FederationError(
+                f"silo {self.name!r} is asked for method {settings.method!r} under settings other "
+                f"than those it agreed to (method {agreed.method!r}); expected these. If you agree "
+                f"to the new ones, remove {path} and see what they send: flic silo init elsewhere "
+                "with their --federation."
+            )
 
     def _encode(self, table: SiloTable, settings: FederationSettings) -> EncodedSilo:
         """Training and held-out rows, split by the federation's seed."""
