@@ -12,13 +12,10 @@ A round that was not finished never happened: whoever opens the folder goes on a
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from statistics import median_low
 from typing import Any
-
-import torch
 
 from flic.algorithms import Algorithm, Population, ServerState, Update, build_algorithm
 from flic.algorithms.protocol import check_update
@@ -26,20 +23,14 @@ from flic.errors import ConfigError, FederationError, IncompatibleUpdate, RunFol
 from flic.federation.checkpoint import DiskJournal
 from flic.federation.journal import Record
 from flic.federation.sampling import active_clients
-from flic.federation.score import Errors, Hits
 from flic.federation.work import Stage
 from flic.flower.answers import Answers, Figures, finished_rounds
 from flic.flower.log import events, note
+from flic.flower.proportion import is_evaluation, too_heavy, too_large
 from flic.flower.roll import Roll, damaged, read_json, write_json
-from flic.flower.settings import LARGEST, FederationSettings, federation_settings
+from flic.flower.settings import FederationSettings, federation_settings
 
 FACTS = "federation.json"
-
-MOST_ROWS = 1e9
-"""Rows that a silo may claim to have."""
-
-WEIGHT_FACTOR = 1000.0
-"""Times the median of a round that a silo may count for."""
 
 TRIES = 3
 """How often a round is tried without a quorum before the run stops."""
@@ -221,18 +212,7 @@ class Coordinator:
         """
         del keys
         shared = [v for v in self.server.shared.values() if v.is_floating_point()]
-        norms = {
-            update.client: _root_mean_square([e.value for e in update.entries.values()])
-            for update in updates
-            if update.entries
-        }
-        bound = self.settings.norm_factor * median_low([*norms.values(), _root_mean_square(shared)])
-        return _too_heavy(updates) | {
-            name: f"update of silo {name!r} has a root mean square of {norm:.3g}; expected "
-            f"{bound:.3g} at most, {self.settings.norm_factor:g} times the median of the round."
-            for name, norm in norms.items()
-            if norm > bound
-        }
+        return too_heavy(updates) | too_large(updates, shared, self.settings.norm_factor)
 
     def finish(
         self,
@@ -293,12 +273,7 @@ class Coordinator:
 
     def sound_figures(self, numbers: Mapping[str, float]) -> bool:
         """Whether numbers are what an evaluation gives."""
-        kind = Hits if self.settings.task == "classification" else Errors
-        expected = {f"test_{own.name}" for own in fields(kind)}
-        if {*numbers} != expected or not 1 <= numbers["test_rows"] <= MOST_ROWS:
-            return False
-        most = numbers["test_rows"] if kind is Hits else LARGEST
-        return all(0 <= value <= most for name, value in numbers.items() if name != "test_rows")
+        return is_evaluation(numbers, self.settings.task)
 
     def status(self) -> dict[str, Any]:
         """Where the run stands, ready for JSON; it disturbs no run that is under way."""
@@ -375,28 +350,3 @@ def _kind(settings: FederationSettings) -> type[Coordinator]:
     from flic.flower.linked_rounds import LinkedCoordinator  # which derives from it
 
     return LinkedCoordinator
-
-
-def _too_heavy(updates: Sequence[Update]) -> dict[str, str]:
-    """Updates that would count for far more rows than the others: rows are taken on trust."""
-    heaviest = {
-        update.client: max(entry.weight for entry in update.entries.values())
-        for update in updates
-        if update.entries
-    }
-    if not heaviest:
-        return {}
-    bound = min(MOST_ROWS, WEIGHT_FACTOR * median_low(heaviest.values()))
-    return {
-        name: f"update of silo {name!r} counts for {weight:.3g} rows; expected {bound:.3g} at most "
-        f"({WEIGHT_FACTOR:g} times the median). Use --weights equal."
-        for name, weight in heaviest.items()
-        if weight > bound
-    }
-
-
-def _root_mean_square(tensors: Sequence[torch.Tensor]) -> float:
-    if not tensors:
-        return 0.0
-    flat = torch.cat([tensor.flatten().double() for tensor in tensors])
-    return float(flat.square().mean().sqrt())

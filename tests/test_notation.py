@@ -1,0 +1,32 @@
+"""Values as TOML and JSON write them come back as they were."""
+
+import json
+import math
+import tomllib
+
+import pytest
+
+from flic.notation import json_values, toml_key, toml_list, toml_text
+
+NAMES = ["age", "a b", 'say "x"', "back\\slash", "tab\tnewline\n", "größe", "a.b", "", "#"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_texts_and_keys_come_back(name):
+    assert tomllib.loads(f"{toml_key(name)} = {toml_text(name)}") == {name: name}
+
+
+def test_a_list_comes_back():
+    assert tomllib.loads(f"names = {toml_list(NAMES)}") == {"names": NAMES}
+
+
+def test_keys_have_quotes_only_where_they_need_them():
+    assert toml_key("blood-type_2") == "blood-type_2"
+    assert toml_key("blood type") == '"blood type"'
+
+
+def test_what_is_not_known_is_null():
+    raw = {"a": math.nan, 3: (1.5, -math.inf, [math.inf, True, None, "x"])}
+    plain = json_values(raw)
+    assert plain == {"a": None, "3": [1.5, None, [None, True, None, "x"]]}
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
