@@ -299,6 +299,8 @@ def test_figures_that_are_none_are_not_recorded(here):
     )
     place.go(1)
     assert sorted(records(place)[-1]["scores"]) == ["north", "south"]
+    [told] = [line for line in events(place.folder) if line["event"] == "figures"]
+    assert (told["silo"], told["round"]) == ("east", 1)
 
 
 @pytest.mark.parametrize(
@@ -313,6 +315,8 @@ def test_figures_beyond_all_rows_are_not_recorded(here, numbers):
     )
     place.go(1)
     assert sorted(records(place)[-1]["scores"]) == ["north", "south"]
+    [told] = [line for line in events(place.folder) if line["event"] == "figures"]
+    assert (told["silo"], told["round"]) == ("east", 1)
 
 
 @pytest.mark.parametrize("weight", [1e9, 1.7e308])

@@ -275,6 +275,14 @@ class Coordinator:
         """Whether numbers are what an evaluation gives."""
         return is_evaluation(numbers, self.settings.task)
 
+    def leave_out_figures(self, name: str, round: int) -> None:
+        """Log that what a silo gave for an evaluation is none."""
+        message = (
+            f"figures of silo {name!r} cannot be sums over its held-out rows, or are of another "
+            "round; expected those of this one. They are left out; look at the silo's log."
+        )
+        note(self.folder, "figures", round=round, silo=name, message=message)
+
     def status(self) -> dict[str, Any]:
         """Where the run stands, ready for JSON; it disturbs no run that is under way."""
         records = finished_rounds(self.folder)

@@ -213,8 +213,11 @@ def _measured(coordinator: Coordinator, grid: Grid, server: ServerState) -> Figu
     connected = _connected(coordinator, grid)
     members = coordinator.measured(connected)
     asked = _ask(coordinator, grid, "evaluate", server, {name: connected[name] for name in members})
-    return {
+    sound = {
         name: reply.numbers
         for name, reply in sorted(asked.replies.items())
         if reply.round == server.round and coordinator.sound_figures(reply.numbers)
     }
+    for name in sorted({*asked.replies} - {*sound}):
+        coordinator.leave_out_figures(name, server.round)
+    return sound
