@@ -67,9 +67,15 @@ class Workers:
 @contextmanager
 def open_workers(held: object, *, workers: int, advice: str) -> Generator[Workers]:
     """That many processes; `advice` is what to do if one of them dies."""
-    spawn = multiprocessing.get_context("spawn")
+    spawn, before = multiprocessing.get_context("spawn"), {*multiprocessing.active_children()}
     with ProcessPoolExecutor(workers, spawn, _equip, (held,)) as pool:
-        yield Workers(pool, workers=workers, advice=advice)
+        try:
+            yield Workers(pool, workers=workers, advice=advice)
+        except FederationError:
+            # The pool waits for ever for one that was being started when another died.
+            for process in {*multiprocessing.active_children()} - before:
+                process.kill()
+            raise
 
 
 class InWorkers:
