@@ -1,7 +1,8 @@
 """Strong simple baselines: a scikit-learn estimator per client, fitted on its own rows.
 
 They take no part in rounds and share nothing; fitting is deterministic, so a prediction fits
-anew instead of storing a foreign model.
+anew instead of storing a foreign model. scikit-learn is imported where it is used, here and in the
+data: it takes as long as torch, and every process would pay for it.
 """
 
 from abc import abstractmethod
@@ -10,12 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import softmax
-from sklearn.covariance import ledoit_wolf
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-from sklearn.linear_model import LogisticRegression, RidgeCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from flic.algorithms.protocol import (
@@ -116,6 +111,8 @@ class PooledLda:
 
     def fit(self, x: np.ndarray, y: np.ndarray) -> "PooledLda":
         """Fit to rows and labels."""
+        from sklearn.covariance import ledoit_wolf
+
         self.classes_, index, counts = np.unique(y, return_inverse=True, return_counts=True)
         means = np.stack([x[index == c].mean(0) for c in range(len(counts))]).astype(float)
         residuals = x - means[index]
@@ -130,7 +127,8 @@ class PooledLda:
 
     def predict_proba(self, x: np.ndarray) -> np.ndarray:
         """Class probabilities of rows."""
-        return softmax(x @ self.weights_ + self.bias_, axis=1)
+        scores = torch.from_numpy(x @ self.weights_ + self.bias_)
+        return scores.softmax(1).numpy()
 
 
 class Lda(PerClientEstimator):
@@ -150,6 +148,10 @@ class Logistic(PerClientEstimator):
     tasks = ("classification",)
 
     def estimator(self) -> Any:
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
         return make_pipeline(
             StandardScaler(), LogisticRegression(C=self.settings.logistic_c, max_iter=2000)
         )
@@ -162,6 +164,10 @@ class Ridge(PerClientEstimator):
     tasks = ("regression",)
 
     def estimator(self) -> Any:
+        from sklearn.linear_model import RidgeCV
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
         return make_pipeline(StandardScaler(), RidgeCV(alphas=np.logspace(-2, 4, 25)))
 
 
@@ -171,6 +177,8 @@ class Boosting(PerClientEstimator):
     name = "boosting"
 
     def estimator(self) -> Any:
+        from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
         regressor, classifier = HistGradientBoostingRegressor, HistGradientBoostingClassifier
         kind = regressor if self.is_regression else classifier
         rate, seed = self.settings.boosting_rate, self.seed % 2**32

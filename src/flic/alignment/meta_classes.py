@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from scipy.cluster.hierarchy import cut_tree, linkage
-from sklearn.covariance import ledoit_wolf
 from torch import Tensor
 
 from flic.data.client_data import Split
@@ -80,6 +78,8 @@ def class_distances(split: Split, num_classes: int) -> Float[Tensor, "classes cl
 
 def _mahalanobis(x: np.ndarray, index: np.ndarray) -> np.ndarray:
     """Distances between the means of the classes 0, 1, … in `index`, in units of their mean."""
+    from sklearn.covariance import ledoit_wolf
+
     spread = x.std(0)
     x = (x - x.mean(0)) / np.where(spread > 0, spread, 1.0)
     means = np.stack([x[index == c].mean(0) for c in range(index.max() + 1)])
@@ -108,6 +108,8 @@ def cluster(
     Average linkage on the mean distance over the clients that hold both classes. A pair that
     nobody holds is as far apart as the mean pair: nothing speaks for it, nothing against it.
     """
+    from scipy.cluster.hierarchy import cut_tree, linkage
+
     known = together > 0
     mean = distances.double() / together.double().clamp_min(torch.finfo(torch.float64).tiny)
     neutral = mean[known].mean() if known.any() else torch.ones((), dtype=torch.float64)

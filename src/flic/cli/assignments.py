@@ -1,12 +1,14 @@
 """Options of the form NAME=VALUE that say how a new table is read; each may be repeated."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flic.data.tables.declared import Raw
 from flic.errors import ConfigError
+
+if TYPE_CHECKING:
+    from flic.data.tables.declared import Raw
 
 Classes = Annotated[
     list[str] | None,
@@ -22,7 +24,7 @@ Missing = Annotated[
 ]
 
 
-def values_of_classes(assignments: Sequence[str] | None) -> dict[str, tuple[Raw, ...]]:
+def values_of_classes(assignments: Sequence[str] | None) -> "dict[str, tuple[Raw, ...]]":
     """Raw labels of each class."""
     found: dict[str, tuple[Raw, ...]] = {}
     for text in assignments or ():
@@ -31,7 +33,7 @@ def values_of_classes(assignments: Sequence[str] | None) -> dict[str, tuple[Raw,
     return found
 
 
-def missing_values(assignments: Sequence[str] | None) -> dict[str, tuple[Raw, ...]]:
+def missing_values(assignments: Sequence[str] | None) -> "dict[str, tuple[Raw, ...]]":
     """Values of each column that mean "not measured"."""
     found: dict[str, tuple[Raw, ...]] = {}
     for text in assignments or ():

@@ -12,7 +12,6 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from sklearn.datasets import load_digits
 from torch import Tensor
 
 from flic.data.client_data import ClientData, FederatedData, Split
@@ -87,6 +86,8 @@ def _mnist() -> _Images:
 @cache
 def _optical() -> _Images:
     """1,797 images of the UCI optical digits, about 180 per digit."""
+    from sklearn.datasets import load_digits
+
     table: Any = load_digits()  # its stub also allows data frames, which need an option to appear
     return _Images("optical-8x8", "optical", 8, _scaled(table.data, table.target, brightest=16))
 

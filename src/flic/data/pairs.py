@@ -13,8 +13,6 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet as parquet
 import torch
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from flic.data.store import load_arrays, locate
@@ -117,6 +115,9 @@ def _scaled(x: np.ndarray) -> Tensor:
 
 def twins(pairs: Pairs) -> Tensor:
     """Number of each row's group; rows that share an image or a text are in one group."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     keys = [torch.unique(x, dim=0, return_inverse=True)[1] for x in pairs.vectors.values()]
     image, text = keys[0].numpy(), keys[1].numpy()
     # a graph of images and texts, an edge per row: its components are the groups

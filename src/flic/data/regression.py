@@ -7,7 +7,6 @@ from typing import Any, Literal, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from sklearn.datasets import load_diabetes
 from torch import Tensor
 
 from flic.data.client_data import ClientData, FederatedData, Split
@@ -131,6 +130,8 @@ def make_diabetes(config: DiabetesConfig, *, seed: int) -> FederatedData:
 
     Test rows are of patients that no client trains on; all clients have the same ones.
     """
+    from sklearn.datasets import load_diabetes
+
     table: Any = load_diabetes(scaled=False)  # its stub also allows data frames
     rows = Split(torch.from_numpy(table.data).float(), torch.from_numpy(table.target).float())
     order = torch.randperm(len(rows), generator=generator(seed, "diabetes"))

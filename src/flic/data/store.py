@@ -15,7 +15,6 @@ from tempfile import NamedTemporaryFile
 from typing import Any
 
 import numpy as np
-from sklearn.datasets import fetch_openml
 
 from flic.errors import DataError
 
@@ -206,6 +205,8 @@ def _openml(
         name: of the data set, whose first version is meant; or
         data_id: its number.
     """
+    from sklearn.datasets import fetch_openml
+
     bunch: Any = fetch_openml(
         name=name,
         version="active" if name is None else 1,

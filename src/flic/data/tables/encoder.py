@@ -16,8 +16,6 @@ from typing import Annotated, Any, Literal, Protocol, cast
 import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
-from sklearn.decomposition import TruncatedSVD
-from sklearn.feature_extraction.text import HashingVectorizer
 
 from flic.data.tables.table import SiloTable
 
@@ -238,6 +236,8 @@ class Words(_Part):
         cls, frame: pd.DataFrame, column: str, client: str, levels: Sequence[str] = ()
     ) -> "Words":
         """Fit to training rows."""
+        from sklearn.decomposition import TruncatedSVD
+
         grams = _ngrams(frame, column)
         size = min(TEXT_COMPONENTS, max(1, len(frame) // 5), len(frame) - 1)
         directions = np.zeros((1, TEXT_WIDTH))
@@ -275,6 +275,8 @@ class Words(_Part):
 def _ngrams(frame: pd.DataFrame, column: str) -> Any:
     if not len(frame):
         return np.empty((0, TEXT_WIDTH))  # the vectoriser refuses no rows
+    from sklearn.feature_extraction.text import HashingVectorizer
+
     vectoriser = HashingVectorizer(analyzer="char_wb", ngram_range=(2, 4), n_features=TEXT_WIDTH)
     return vectoriser.transform(_values(frame, column).fillna("").astype(str))
 

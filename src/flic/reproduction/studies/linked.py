@@ -11,7 +11,6 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 import torch
-from scipy.stats import t as student
 
 from flic.config import resolve
 from flic.data.client_data import ClientData, FederatedData
@@ -250,6 +249,8 @@ def _row(
 
 
 def _half_width(gains: Sequence[float]) -> float | None:
+    from scipy.stats import t as student
+
     if len(gains) < 2:
         return None
     return float(student.ppf(0.975, len(gains) - 1)) * stdev(gains) / len(gains) ** 0.5

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from sklearn.manifold import TSNE
 from torch import Tensor
 
 from flic.algorithms import build_algorithm
@@ -54,6 +53,8 @@ def _embed(epochs: int, seed: int, rows: int, desk: Desk) -> dict[str, Any]:
             shown = torch.linspace(0, len(z) - 1, min(rows, len(z))).long()
             points += [(part, i, int(split.y[j]), z[j]) for j in shown]
     flat = torch.stack([row for *_, row in points] + list(anchors)).numpy()
+    from sklearn.manifold import TSNE
+
     drawn = TSNE(random_state=seed, init="pca").fit_transform(flat).round(2).tolist()
     return {
         "points": [[*point[:3], *xy] for point, xy in zip(points, drawn, strict=False)],
