@@ -33,7 +33,7 @@ def scores(tables):
     """Held-out scores of every served client."""
     together = encoded(tables)
     models = LinkedColumns().learn(together, SETTINGS, seed=0).models
-    rows = {silo.name: silo.plain.test.x.numpy() for silo in together.silos}
+    rows = {silo.name: silo.held_out for silo in together.silos}
     return {name: model.predict(rows[name]) for name, model in models.items()}
 
 
@@ -95,7 +95,7 @@ def test_responses_are_pooled_whatever_a_column_is_called():
     for first in (tables[0], in_pounds(tables[0])):
         together = encode([first, *tables[1:]], Regression(-300.0, 100.0), rows)
         models = LinkedColumns().learn(together, SETTINGS, seed=0).models
-        found.append([models[s.name].predict(s.plain.test.x.numpy()) for s in together.silos])
+        found.append([models[s.name].predict(s.held_out) for s in together.silos])
     y = np.concatenate([t.y[16:] for t in tables])
     error = np.concatenate(found[0])[:, 0] - y
     assert (error**2).mean() < 0.2 * y.var()

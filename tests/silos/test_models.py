@@ -15,7 +15,9 @@ from flic.data.task import Classification
 from flic.errors import DamagedModel
 from flic.silos.candidates import CANDIDATES
 from flic.silos.evaluation import Bench
-from flic.silos.models import KINDS, BoostedModel, LinearModel, Saved
+from flic.silos.mixing import Mix, mixed
+from flic.silos.model import Saved
+from flic.silos.models import KINDS, BoostedModel, LinearModel
 from flic.silos.settings import FitSettings
 
 
@@ -35,24 +37,37 @@ def benches():
 ABLE = [(task, name) for name, c in CANDIDATES.items() for task in c.tasks]
 
 
+def models_of(bench, encoded, name):
+    """Models of a candidate; the mix is of equal parts of all the others."""
+    if name != Mix.name:
+        return bench.learn(CANDIDATES[name], encoded, seed=0).models
+    learned = {n: bench.learn(CANDIDATES[n], encoded, seed=0) for n in bench.served}
+    weights = {}
+    for silo in encoded.silos:
+        able = [n for n, own in learned.items() if silo.name in own.models]
+        weights[silo.name] = dict.fromkeys(able, 1 / len(able))
+    warm = {"lda": 0.5, "flic": 2.0} if isinstance(encoded.task, Classification) else {}
+    return mixed(learned, warm, weights, encoded.task)
+
+
 @pytest.mark.parametrize(("task", "name"), ABLE)
 def test_a_saved_model_predicts_the_same_to_the_bit(benches, task, name):
     bench = benches[task]
     rows = {t.name: (np.arange(40), np.arange(40, 60)) for t in bench.federation.tables}
     encoded = bench.encode(rows)
-    learned = bench.learn(CANDIDATES[name], encoded, seed=0)
+    models = models_of(bench, encoded, name)
     served = ["east", "twin"] if name == "same-space" else [s.name for s in encoded.silos]
-    assert [*learned.models] == served
+    assert [*models] == served
     for silo in encoded.silos:
         if silo.name not in served:
             continue
-        model = learned.models[silo.name]
-        x = (silo.plain if model.plain else silo.data).test.x.numpy()
+        model, rows = models[silo.name], silo.held_out
         saved = model.save()
         again = KINDS[saved.kind].load(saved, encoded.task)
-        predicted = model.predict(x)
+        predicted = model.predict(rows)
+        assert model.reads(silo.encoder.features)
         assert predicted.shape == (20, encoded.task.num_outputs)
-        assert predicted.tobytes() == again.predict(x).tobytes()
+        assert predicted.tobytes() == again.predict(rows).tobytes()
         if task == "classification":
             assert np.allclose(np.exp(predicted).sum(1), 1)
 
@@ -99,8 +114,7 @@ def test_trees_of_one_class_say_so():
     bench = Bench(tables, FitSettings(**SETTINGS))
     encoded = bench.encode({t.name: (np.arange(1, 60), np.arange(1)) for t in tables.tables})
     model = CANDIDATES["boosting"].learn(encoded, bench.settings, seed=0).models["north"]
-    x = encoded.silos[0].data.test.x.numpy()
-    assert np.exp(model.predict(x)).tolist() == [[1.0, 0.0]]
+    assert np.exp(model.predict(encoded.silos[0].held_out)).tolist() == [[1.0, 0.0]]
 
 
 DAMAGES = {

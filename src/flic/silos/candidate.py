@@ -13,7 +13,7 @@ from flic.federation.journal import Record
 from flic.federation.loop import Schedule
 from flic.report.page.story import SentTensor
 from flic.silos.encoding import EncodedFederation
-from flic.silos.models import Model
+from flic.silos.model import Model
 from flic.silos.settings import FitSettings
 
 if TYPE_CHECKING:

@@ -36,7 +36,9 @@ from flic.silos.encoding import (
     shared_columns,
 )
 from flic.silos.linked_columns import LinkedColumns
-from flic.silos.models import BoostedModel, LinearModel, Model, NetworkModel
+from flic.silos.mixing import Mix
+from flic.silos.model import Model
+from flic.silos.models import BoostedModel, LinearModel, NetworkModel
 from flic.silos.settings import FitSettings
 from flic.silos.traffic import Overheard
 
@@ -300,6 +302,6 @@ class Keyed(Network):
 
 _KINDS = (
     *(Local, Lda, Ridge, Boosting),
-    *(FlicNetwork, SharedColumns, SameSpace, Keyed, LinkedColumns),
+    *(FlicNetwork, SharedColumns, SameSpace, Keyed, LinkedColumns, Mix),
 )
 CANDIDATES: dict[str, Candidate] = {kind.name: kind() for kind in _KINDS}

@@ -14,6 +14,7 @@ from flic.data.tables.declared import Declared
 from flic.data.tables.encoder import TableEncoder
 from flic.data.tables.table import Column, SiloTable
 from flic.data.task import Task
+from flic.silos.model import Features
 
 LINKED = "linked"
 """Name of the space of linked columns, as a deployment calls it."""
@@ -33,6 +34,11 @@ class EncodedSilo:
     def name(self) -> str:
         """Name of the client."""
         return self.data.name
+
+    @property
+    def held_out(self) -> Features:
+        """The held-out rows as models read them."""
+        return Features(self.data.test.x.numpy, self.plain.test.x.numpy)
 
 
 @dataclass(frozen=True)

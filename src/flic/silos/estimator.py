@@ -27,7 +27,9 @@ from flic.silos.encoding import encode
 from flic.silos.fitted import FittedClient, FittedFederation, formed_rows, scores_of
 from flic.silos.joining import JoinedFlic, JoinedOffsets
 from flic.silos.linked_columns import JoinedLinked, LinkedColumns
-from flic.silos.models import LinkedModel, Model, NetworkModel
+from flic.silos.mixing import Mix
+from flic.silos.model import Model
+from flic.silos.models import LinkedModel, MixModel, NetworkModel
 from flic.silos.settings import FitSettings
 
 
@@ -56,13 +58,12 @@ class _Silo(BaseEstimator):
         declared = self._declared()
         self.columns_ = find_columns(frame, declared)
         formed, _ = conform(frame, self.columns_, declared)
-        name = self.client or "client"
-        table = SiloTable(name, self.columns_, formed, y, declared=declared)
+        table = SiloTable(self._name, self.columns_, formed, y, declared=declared)
         everything = np.arange(len(y))
         encoded = encode([table], task, {table.name: (everything, everything[:0])})
         self.encoder_ = encoded.silos[0].encoder
         settings = self.federation.settings if self.federation is not None else FitSettings()
-        candidate = self._candidate(task)
+        candidate = self._candidate(self.method, self._kept(), task)
         if not candidate.served(encoded):
             raise ConfigError(
                 f"method is {self.method!r}, and no column of X is one that the federation shares "
@@ -74,6 +75,10 @@ class _Silo(BaseEstimator):
         self.task_ = task
         return self
 
+    @property
+    def _name(self) -> str:
+        return self.client or "client"
+
     def _seed(self) -> int:
         """As scikit-learn reads it: a number is itself, None and generators draw one."""
         given = self.random_state
@@ -81,29 +86,39 @@ class _Silo(BaseEstimator):
             return int(given)
         return int(check_random_state(given).randint(2**31))
 
-    def _candidate(self, task: Task) -> Candidate:
-        if self.method not in CANDIDATES or task.name not in CANDIDATES[self.method].tasks:
+    def _candidate(self, method: str, model: Model | None, task: Task) -> Candidate:
+        """What learns again what `model` was learnt by."""
+        if method not in CANDIDATES or task.name not in CANDIDATES[method].tasks:
             able = [name for name, c in CANDIDATES.items() if task.name in c.tasks]
             raise ConfigError(
-                f"method is {self.method!r}; expected one of {', '.join(able)}. Choose one of them."
+                f"method is {method!r}; expected one of {', '.join(able)}. Choose one of them."
             )
-        if not CANDIDATES[self.method].federated:
-            return CANDIDATES[self.method]
-        if self.method == FlicNetwork.name:
+        if not CANDIDATES[method].federated:
+            return CANDIDATES[method]
+        if method == FlicNetwork.name:
             shared = self._shared(task)
-            return JoinedFlic(shared) if shared else CANDIDATES[self.method]
-        model = self._kept()
-        if self.method == LinkedColumns.name:
+            return JoinedFlic(shared) if shared else CANDIDATES[method]
+        if isinstance(model, MixModel):
+            return self._mix(model, task)
+        if method == LinkedColumns.name:
             linked = self._linked(model, task)
             if linked is not None:
                 return linked
         if not isinstance(model, NetworkModel):
             raise ConfigError(
-                f"method is {self.method!r}, which needs what a federation shares; "
+                f"method is {method!r}, which needs what a federation shares; "
                 "expected a federation and the name of a client that keeps it. Give both, or "
                 f"choose {FlicNetwork.name!r}."
             )
         return JoinedOffsets(model)
+
+    def _mix(self, model: MixModel, task: Task) -> Mix:
+        parts = model.parts
+        return Mix(
+            {p.candidate: self._candidate(p.candidate, p.model, task) for p in parts},
+            {p.candidate: p.temperature for p in parts if p.temperature is not None},
+            {self._name: {p.candidate: p.weight for p in parts}},
+        )
 
     def _shared(self, task: Task) -> Mapping[str, Tensor]:
         """The federation's anchors, where they are of the same question."""
@@ -146,10 +161,9 @@ class _Silo(BaseEstimator):
     def _scores(self, rows: Any) -> np.ndarray:
         check_is_fitted(self, "model_")
         frame = self._frame(rows, reset=False)
-        name = self.client or "client"
-        formed, odd = formed_rows(frame, self.columns_, self._declared(), name)
+        formed, odd = formed_rows(frame, self.columns_, self._declared(), self._name)
         if {c.name for c in self.columns_} - {*frame.columns}:
-            warnings.warn(f"client '{name}': {odd.names[0]}", UserWarning, stacklevel=3)
+            warnings.warn(f"client '{self._name}': {odd.names[0]}", UserWarning, stacklevel=3)
         return scores_of(formed, self.encoder_, self.model_, self.temperature_, self.task_)
 
     def _frame(self, rows: Any, *, reset: bool) -> pd.DataFrame:

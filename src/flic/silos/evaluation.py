@@ -5,7 +5,7 @@ rows, one temperature per candidate and one choice per client follow from that o
 federation, and only then are the held-out rows looked at.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -27,7 +27,8 @@ from flic.silos.choice import (
 )
 from flic.silos.encoding import EncodedFederation, EncodedSilo, encode
 from flic.silos.metrics import figures, log_likelihoods, row_scores
-from flic.silos.models import Model, log_probabilities
+from flic.silos.mixing import Mix, Weights, find_weights, mixed
+from flic.silos.model import Model, tempered
 from flic.silos.settings import FitSettings
 from flic.silos.splits import Rows, cross_validation
 
@@ -48,6 +49,7 @@ class Trial:
     known: Mapping[str, Experience]
     choices: Mapping[str, Mapping[str, Choice]]  # "alone", "federated", "kept" → client → choice
     scores: Mapping[str, Mapping[str, float]]  # candidate → client → mean row score
+    weights: Weights  # in the mix, if there is one
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class Before:
 
     known: Mapping[str, Experience]
     temperatures: Mapping[str, float]
+    weights: Mapping[str, float]  # in the mix
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,31 @@ class Bench:
             for name in self.served
         }
 
+    @property
+    def mixes(self) -> bool:
+        """Whether a mix of all candidates is compared too."""
+        wanted = not self.settings.candidates or Mix.name in self.settings.candidates
+        return wanted and Mix.name in self.offered and len(self.served) > 1
+
+    def learn_all(
+        self, names: Iterable[str], encoded: EncodedFederation, trial: Trial
+    ) -> dict[str, Learned]:
+        """Models by some candidates after a trial, and by those that a mix among them is of."""
+        wanted, seed = {*names}, self.settings.seed
+        choices = trial.choices["kept"].items()
+        keepers = [client for client, choice in choices if choice.candidate == Mix.name]
+        weights = {c: trial.weights.of_client[c] for c in keepers if Mix.name in wanted}
+        wanted |= {name for own in weights.values() for name in own}
+        learned = {
+            name: self.learn(self.offered[name], encoded, seed=seed)
+            for name in self.served
+            if name in wanted
+        }
+        if weights:
+            models = mixed(learned, trial.temperatures, weights, encoded.task)
+            learned[Mix.name] = Learned(models)
+        return learned
+
     def trial(self, training: Mapping[str, np.ndarray], *, seed: int) -> Trial:
         """Cross-validation inside the training rows."""
         tables = [t.take(training[t.name]) for t in self.federation.tables]
@@ -145,31 +173,30 @@ class Bench:
         if isinstance(self.federation.task, Classification) and not self.before:
             temperatures = {name: best_temperature(own, y) for name, own in predicted.items()}
         metric = self.settings.metric_for(self.federation.task)
+        said = _tempered(predicted, temperatures)
+        before = self.before.weights if self.before else None
+        mixing = find_weights(said, y, self.federation.task, before) if self.mixes else Weights()
+        said |= mixing.say(said, self.federation.task)
         scores: RowScores = {
-            name: {
-                client: row_scores(metric, tempered(p, temperatures.get(name)), y[client])
-                for client, p in own.items()
-            }
-            for name, own in predicted.items()
+            name: {client: row_scores(metric, p, y[client]) for client, p in own.items()}
+            for name, own in said.items()
         }
         reference = next(name for name in scores if not CANDIDATES[name].federated)
         known = self.before.known if self.before else experience(scores, reference)
         expected = {c: estimates(scores, known, reference, c) for c in y}
         means = {m: {c: float(s.mean()) for c, s in own.items()} for m, own in scores.items()}
-        return Trial(temperatures, known, _choices(expected, list(scores)), means)
+        choices = _choices(expected, list(scores))
+        return Trial(temperatures, known, choices, means, mixing)
 
     def split(self, rows: Rows, *, seed: int) -> SplitResult:
         """One split, worked through as a client would."""
         trial = self.trial({name: train for name, (train, _) in rows.items()}, seed=seed)
         y = {t.name: t.y[rows[t.name][1]] for t in self.federation.tables}
+        said = _tempered(self.predictions(rows, seed=seed), trial.temperatures)
+        said |= trial.weights.say(said, self.federation.task)
         found = {
-            name: {
-                client: figures(
-                    self.federation.task, tempered(p, trial.temperatures.get(name)), y[client]
-                )
-                for client, p in own.items()
-            }
-            for name, own in self.predictions(rows, seed=seed).items()
+            name: {c: figures(self.federation.task, p, y[c]) for c, p in own.items()}
+            for name, own in said.items()
         }
         shares = {
             name: len(test) / (len(train) + len(test)) for name, (train, test) in rows.items()
@@ -180,10 +207,7 @@ class Bench:
 def _predict(
     models: Mapping[str, Model], silos: Mapping[str, EncodedSilo]
 ) -> dict[str, np.ndarray]:
-    return {
-        name: model.predict((silos[name].plain if model.plain else silos[name].data).test.x.numpy())
-        for name, model in models.items()
-    }
+    return {name: model.predict(silos[name].held_out) for name, model in models.items()}
 
 
 def _choices(
@@ -204,9 +228,11 @@ def _choices(
     }
 
 
-def tempered(predicted: np.ndarray, temperature: float | None) -> np.ndarray:
-    """Log-probabilities at a temperature; responses as they are."""
-    return predicted if temperature is None else log_probabilities(predicted * temperature)
+def _tempered(predicted: Predictions, temperatures: Mapping[str, float]) -> Predictions:
+    return {
+        name: {client: tempered(p, temperatures.get(name)) for client, p in own.items()}
+        for name, own in predicted.items()
+    }
 
 
 def best_temperature(predicted: Mapping[str, np.ndarray], y: Mapping[str, np.ndarray]) -> float:

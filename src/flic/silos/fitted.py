@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ from flic.data.task import Classification, Task
 from flic.errors import ConfigError, DataError
 from flic.federation.journal import Record
 from flic.silos.choice import Experience
-from flic.silos.evaluation import tempered
 from flic.silos.linked_columns import LinkedState
-from flic.silos.models import Model
+from flic.silos.mixing import Weighed
+from flic.silos.model import Features, Model, tempered
 from flic.silos.settings import FitSettings
 from flic.silos.verdict import Verdict
 
@@ -117,10 +118,10 @@ def scores_of(
     task: Task,
 ) -> np.ndarray:
     """Log-probabilities, or responses in one column, of rows in their form."""
-    x = encoder.plain(formed) if model.plain else encoder.transform(formed)
-    if not len(x):
+    if not len(formed):
         return np.zeros((0, task.num_outputs))
-    return tempered(model.predict(x), temperature)
+    rows = Features(partial(encoder.transform, formed), partial(encoder.plain, formed))
+    return tempered(model.predict(rows), temperature)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +136,7 @@ class FittedFederation:
     shared: Mapping[str, Tensor]  # {α, μ} of flic, all that a newcomer is given
     known: Mapping[str, Experience]  # with each candidate, for a newcomer's choice
     temperatures: Mapping[str, float]
+    weights: Weighed  # of candidates in the mix of a newcomer
     records: Sequence[Record]  # of flic's rounds
     portrait: Mapping[str, Any]  # plain values for the report: scores, latent view, traffic
     environment: Mapping[str, str]  # versions and machine of the fit

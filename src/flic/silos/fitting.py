@@ -1,6 +1,6 @@
 """The fit: verdict by splits, choice on all rows, and the models that are kept."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -17,6 +17,7 @@ from flic.silos.encoding import EncodedFederation
 from flic.silos.evaluation import Bench, Trial, work_through
 from flic.silos.fitted import FittedClient, FittedFederation
 from flic.silos.linked_columns import LinkedColumns, explanations
+from flic.silos.mixing import Mix, Weighed
 from flic.silos.portrait import portrait
 from flic.silos.settings import FitSettings
 from flic.silos.splits import outer_splits
@@ -60,13 +61,18 @@ def fit(
         shared=learned[FlicNetwork.name].shared if FlicNetwork.name in learned else {},
         known=final.known,
         temperatures=final.temperatures,
+        weights=final.weights.of_all,
         records=learned[FlicNetwork.name].records if FlicNetwork.name in learned else (),
         portrait={
             **portrait(bench, splits[0], results[0].trial.temperatures.get(FlicNetwork.name)),
             "traffic": _traffic(federation.names, learned),
         },
         environment=environment(),
-        notices=(*federation.notices, *_explanations(encoded, settings, learned)),
+        notices=(
+            *federation.notices,
+            *_explanations(encoded, settings, learned),
+            *_mix(final.weights.of_all),
+        ),
         linked=learned[LinkedColumns.name].linked if LinkedColumns.name in learned else None,
     )
     on_step(total, total, "done")
@@ -93,6 +99,11 @@ def _refuse_candidates(settings: FitSettings, task: TaskName) -> None:
             f"candidates: got {', '.join(map(repr, unknown))}; expected some of "
             f"{', '.join(CANDIDATES)}. Correct the names, or leave the key out for all."
         )
+    if Mix.name in settings.candidates and len({*settings.candidates}) < 3:
+        raise ConfigError(
+            f"candidates: got {', '.join(settings.candidates)}; expected two or more beside "
+            f"{Mix.name!r}, of which it is a mix. Add some, or leave it out."
+        )
     alone = [name for name, c in CANDIDATES.items() if not c.federated and task in c.tasks]
     chosen = settings.candidates or tuple(CANDIDATES)
     if not {*alone} & {*chosen}:
@@ -105,9 +116,7 @@ def _refuse_candidates(settings: FitSettings, task: TaskName) -> None:
 def _learn_kept(bench: Bench, encoded: EncodedFederation, final: Trial) -> dict[str, Learned]:
     """Models of all rows by every candidate that someone keeps, or that newcomers may join."""
     kept = {choice.candidate for choice in final.choices["kept"].values()}
-    wanted = [n for n in bench.served if n in {*kept, FlicNetwork.name, LinkedColumns.name}]
-    seed = bench.settings.seed
-    return {name: bench.learn(bench.offered[name], encoded, seed=seed) for name in wanted}
+    return bench.learn_all({*kept, FlicNetwork.name, LinkedColumns.name}, encoded, final)
 
 
 def _traffic(names: Sequence[str], learned: Mapping[str, Learned]) -> list[dict[str, Any]]:
@@ -130,6 +139,13 @@ def _explanations(
 ) -> Sequence[str]:
     linked = learned.get(LinkedColumns.name)
     return explanations(encoded, settings, linked) if linked is not None else ()
+
+
+def _mix(weights: Weighed) -> Iterator[str]:
+    if weights:
+        ordered = sorted(weights.items(), key=lambda item: -item[1])
+        told = ", ".join(f"{name} {weight:.0%}" for name, weight in ordered)
+        yield f"the mix is of {told}, by the rows of all clients; a client's own, by the others'."
 
 
 def _clients(

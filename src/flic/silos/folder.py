@@ -40,11 +40,12 @@ from flic.silos.card import model_card
 from flic.silos.choice import Experience
 from flic.silos.fitted import FittedClient, FittedFederation
 from flic.silos.linked_columns import LinkedState
-from flic.silos.models import KINDS, Saved
+from flic.silos.model import Saved
+from flic.silos.models import KINDS
 from flic.silos.settings import FitSettings
 from flic.silos.verdict import Verdict
 
-VERSION = 3
+VERSION = 4
 MANIFEST = "federation.json"
 WAITING = ".partial"  # of an update: new files on their way to their places
 
@@ -150,6 +151,7 @@ def _files(fitted: FittedFederation) -> dict[str, bytes]:
         "clients": places,
         "known": {name: asdict(known) for name, known in fitted.known.items()},
         "temperatures": dict(fitted.temperatures),
+        "weights": dict(fitted.weights),
         "notices": list(fitted.notices),
         "environment": dict(fitted.environment),
         "files": {name: _digest(content) for name, content in files.items()},
@@ -245,6 +247,7 @@ def _federation(body: Mapping[str, Any], files: Mapping[str, bytes]) -> FittedFe
         linked=_linked(body["linked"], files["linked.safetensors"]),
         known={name: Experience(**known) for name, known in body["known"].items()},
         temperatures=body["temperatures"],
+        weights=body["weights"],
         records=json.loads(files["rounds.json"]),
         portrait=json.loads(files["portrait.json"]),
         environment=body["environment"],

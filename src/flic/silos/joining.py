@@ -29,6 +29,7 @@ from flic.silos.encoding import EncodedFederation, EncodedSilo, in_space, linked
 from flic.silos.evaluation import Before, Bench, work_through
 from flic.silos.fitted import FittedClient, FittedFederation
 from flic.silos.linked_columns import JoinedLinked, LinkedColumns
+from flic.silos.mixing import Mix
 from flic.silos.models import NetworkModel
 from flic.silos.settings import FitSettings
 from flic.silos.splits import outer_splits
@@ -133,11 +134,13 @@ def join(fitted: FittedFederation, table: SiloTable, *, workers: int = 1) -> Fit
         offered[FlicNetwork.name] = JoinedFlic(fitted.shared)
     if fitted.linked is not None:
         offered[LinkedColumns.name] = JoinedLinked(fitted.linked)
+    if sum(weight for name, weight in fitted.weights.items() if name in offered) > 0.5:
+        offered[Mix.name] = CANDIDATES[Mix.name]  # what is known of it is mostly of these
     bench = Bench(
         TableFederation(fitted.task, fitted.labels, (table,)),
         fitted.settings,
         {name: candidate for name, candidate in offered.items() if name in fitted.known},
-        Before(fitted.known, fitted.temperatures),
+        Before(fitted.known, fitted.temperatures, fitted.weights),
     )
     splits = outer_splits([table], fitted.settings)
     results = list(work_through(bench, splits, workers=workers))
@@ -145,7 +148,7 @@ def join(fitted: FittedFederation, table: SiloTable, *, workers: int = 1) -> Fit
     final = bench.trial({table.name: rows}, seed=fitted.settings.seed)
     encoded = bench.encode({table.name: (rows, rows[:0])})
     name = final.choices["kept"][table.name].candidate
-    learned = bench.learn(bench.offered[name], encoded, seed=fitted.settings.seed)
+    learned = bench.learn_all([name], encoded, final)[name]
     kept = (name, fitted.temperatures.get(name), learned.models[table.name])
     client = FittedClient.of(table, encoded.silos[0].encoder, kept, fitted.task, fitted.labels)
     metric, count = fitted.settings.metric_for(fitted.task), {table.name: len(table)}

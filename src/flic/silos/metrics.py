@@ -7,10 +7,9 @@ mean goes with the metric of the verdict, so that choices can weigh rows and nam
 from collections.abc import Mapping
 
 import numpy as np
-from sklearn.metrics import roc_auc_score
 
 from flic.data.task import Classification, Task
-from flic.silos.models import FLOOR
+from flic.silos.model import FLOOR
 
 #: Whether a larger figure is better.
 HIGHER_IS_BETTER: Mapping[str, bool] = {
@@ -57,6 +56,8 @@ def _auroc(probabilities: np.ndarray, y: np.ndarray, held: np.ndarray) -> float:
     """Mean over the classes that occur of the area of one class against the others."""
     if len(held) < 2:
         return float("nan")
+    from sklearn.metrics import roc_auc_score
+
     areas = [roc_auc_score(y == c, probabilities[:, c]) for c in held]
     return float(np.mean(areas))
 

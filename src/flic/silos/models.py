@@ -3,9 +3,8 @@
 Part 6 of the flow, for tables. A model is plain values and tensors; nothing it saves is code.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -21,50 +20,7 @@ from flic.data.schema import FeatureSchema
 from flic.data.task import Classification, Regression, Task
 from flic.errors import ConfigError, DamagedModel
 from flic.federation.roster import Roster
-
-#: Probability below which nothing is believed; the logarithm of 0 would rule every mean.
-FLOOR = 1e-6
-
-
-@dataclass(frozen=True)
-class Saved:
-    """A model as it lies in a file."""
-
-    kind: str
-    facts: dict[str, Any]
-    tensors: Mapping[str, Tensor] = field(default_factory=dict)
-    trees: bytes = b""  # boosting only, in skops' format
-
-
-class Model(ABC):
-    """A fitted model of one client."""
-
-    kind: ClassVar[str]
-
-    #: Whether it reads features in plain units instead of standardised ones.
-    plain: ClassVar[bool] = False
-
-    @abstractmethod
-    def predict(self, x: np.ndarray) -> np.ndarray:
-        """Log-probabilities of the classes, or responses in one column, of encoded rows."""
-
-    @abstractmethod
-    def reads(self, features: Sequence[str]) -> bool:
-        """Whether rows of these encoded features are what it was learnt from."""
-
-    @abstractmethod
-    def save(self) -> Saved:
-        """The model as plain values."""
-
-    @classmethod
-    @abstractmethod
-    def load(cls, saved: Saved, task: Task) -> "Model":
-        """The model from plain values."""
-
-
-def log_probabilities(scores: np.ndarray) -> np.ndarray:
-    """Normalised class scores; −∞ stays for classes that a client does not hold."""
-    return torch.log_softmax(torch.from_numpy(scores).double(), 1).numpy()
+from flic.silos.model import Features, Model, Saved, log_probabilities, tempered
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +32,8 @@ class LinearModel(Model):
     bias: np.ndarray  # [outputs], −∞ for classes not held
     is_regression: bool
 
-    def predict(self, x: np.ndarray) -> np.ndarray:
-        scores = x.astype(float) @ self.weights + self.bias
+    def predict(self, rows: Features) -> np.ndarray:
+        scores = rows.standard.astype(float) @ self.weights + self.bias
         return scores if self.is_regression else log_probabilities(scores)
 
     def reads(self, features: Sequence[str]) -> bool:
@@ -113,7 +69,8 @@ class BoostedModel(Model):
     is_regression: bool
     source: bytes = b""  # the file it was read from; skops writes the same trees differently
 
-    def predict(self, x: np.ndarray) -> np.ndarray:
+    def predict(self, rows: Features) -> np.ndarray:
+        x = rows.standard
         if self.is_regression:
             return self.estimator.predict(x)[:, None]
         probabilities = np.zeros((len(x), self.num_outputs))
@@ -190,14 +147,14 @@ class NetworkModel(Model):
         if wrong:
             raise KeyError(", ".join(wrong))
 
-    def predict(self, x: np.ndarray) -> np.ndarray:
+    def predict(self, rows: Features) -> np.ndarray:
         roster, names = self._roster, [self.client.name]
-        rows = torch.from_numpy(np.ascontiguousarray(x[:, list(self.inputs)]))
-        labels = torch.zeros(len(rows), dtype=self.client.train.y.dtype)
+        x = torch.from_numpy(np.ascontiguousarray(rows.standard[:, list(self.inputs)]))
+        labels = torch.zeros(len(x), dtype=self.client.train.y.dtype)
         stack = roster.stack(names, [self.private])
         server = ServerState(0, self.shared)
         data = roster.stacked_data(names)
-        [scores] = self._algorithm.predict(server, stack, data, [Split(rows, labels)])
+        [scores] = self._algorithm.predict(server, stack, data, [Split(x, labels)])
         if isinstance(self.task, Classification):
             return log_probabilities(scores.numpy())
         return scores.numpy().astype(float)
@@ -234,7 +191,7 @@ class NetworkModel(Model):
         )
         try:
             model._refuse_other_shapes()
-            model.predict(np.zeros((1, 1 + max(model.inputs)), np.float32))
+            model.predict(_zeros(1 + max(model.inputs)))
         except (RuntimeError, KeyError, IndexError, ConfigError) as error:
             raise DamagedModel(
                 f"a network does not fit its settings ({error}); expected the tensors that flic "
@@ -252,9 +209,9 @@ class LinkedModel(Model):
     classes: tuple[int, ...]
     num_outputs: int
     sent: Sent  # its own part of everyone's sums, to be left out when it learns again
-    plain: ClassVar[bool] = True
 
-    def predict(self, x: np.ndarray) -> np.ndarray:
+    def predict(self, rows: Features) -> np.ndarray:
+        x = rows.plain
         scores = np.full((len(x), self.num_outputs), -np.inf)
         scores[:, list(self.classes)] = apply_mix(self.tensors, torch.from_numpy(x)).numpy()
         return scores
@@ -275,7 +232,7 @@ class LinkedModel(Model):
         tensors = {n: t for n, t in saved.tensors.items() if not n.startswith("sent.")}
         model = cls(tensors, tuple(saved.facts["classes"]), task.num_outputs, sent)
         try:
-            model.predict(np.zeros((1, len(saved.tensors["shift"])), np.float32))
+            model.predict(_zeros(len(saved.tensors["shift"])))
         except (RuntimeError, KeyError, IndexError) as error:
             raise DamagedModel(
                 f"a linked model does not fit together ({error}); expected the tensors that flic "
@@ -284,10 +241,81 @@ class LinkedModel(Model):
         return model
 
 
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One of the models in a mix."""
+
+    candidate: str
+    weight: float
+    temperature: float | None
+    model: Model
+
+
+@dataclass(frozen=True, eq=False)
+class MixModel(Model):
+    """Σ_m w_m p_m: several models of a client, each at its temperature and with its weight."""
+
+    kind: ClassVar[str] = "mix"
+    parts: tuple[Part, ...]
+    task: Task
+
+    def predict(self, rows: Features) -> np.ndarray:
+        predicted = [tempered(part.model.predict(rows), part.temperature) for part in self.parts]
+        return pooled(predicted, [part.weight for part in self.parts], self.task)
+
+    def reads(self, features: Sequence[str]) -> bool:
+        return all(part.model.reads(features) for part in self.parts)
+
+    def save(self) -> Saved:
+        facts, tensors, trees = [], {}, b""
+        for i, part in enumerate(self.parts):
+            own = part.model.save()
+            facts.append(
+                {
+                    "candidate": part.candidate,
+                    "weight": part.weight,
+                    "temperature": part.temperature,
+                    "kind": own.kind,
+                    "facts": own.facts,
+                }
+            )
+            tensors |= {f"{i}.{name}": value for name, value in own.tensors.items()}
+            trees = trees or own.trees  # one part has trees, if any
+        return Saved(self.kind, {"parts": facts}, tensors, trees)
+
+    @classmethod
+    def load(cls, saved: Saved, task: Task) -> "MixModel":
+        parts = []
+        for i, own in enumerate(saved.facts["parts"]):
+            kind, tensors = KINDS[own["kind"]], _under(f"{i}.", saved.tensors)
+            model = kind.load(Saved(own["kind"], own["facts"], tensors, saved.trees), task)
+            parts.append(Part(own["candidate"], own["weight"], own["temperature"], model))
+        weights = [part.weight for part in parts]
+        if not parts or min(weights) <= 0 or abs(sum(weights) - 1) > 1e-6:
+            raise DamagedModel(
+                f"a mix has the weights {weights}; expected positive ones that sum to 1. Fit the "
+                "federation again."
+            )
+        return cls(tuple(parts), task)
+
+
+def pooled(predicted: Sequence[np.ndarray], weights: Sequence[float], task: Task) -> np.ndarray:
+    """Weighted mean of probabilities, as logarithms, or of responses."""
+    if not isinstance(task, Classification):
+        return np.tensordot(np.array(weights), np.stack(predicted), 1)
+    with np.errstate(divide="ignore"):
+        return np.log(np.tensordot(np.array(weights), np.exp(predicted), 1))
+
+
+def _zeros(width: int) -> Features:
+    """A row of a model's width, on which it can be tried."""
+    return Features(*[lambda: np.zeros((1, width), np.float32)] * 2)
+
+
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {n.removeprefix(prefix): v for n, v in tensors.items() if n.startswith(prefix)}
 
 
 KINDS: dict[str, type[Model]] = {
-    kind.kind: kind for kind in (LinearModel, BoostedModel, NetworkModel, LinkedModel)
+    kind.kind: kind for kind in (LinearModel, BoostedModel, NetworkModel, LinkedModel, MixModel)
 }

@@ -15,9 +15,9 @@ from flic.federation.journal import Record
 from flic.report.page.through_phi import alignment, held_out, latent, read
 from flic.silos.candidate import STACK_WIDTH
 from flic.silos.candidates import FlicNetwork, Run
-from flic.silos.evaluation import Bench, tempered
+from flic.silos.evaluation import Bench
 from flic.silos.metrics import figures
-from flic.silos.models import log_probabilities
+from flic.silos.model import log_probabilities, tempered
 from flic.silos.splits import Rows
 
 POINTS = 50  # rounds that are measured, about

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-from scipy.stats import t as student
 
 from flic.errors import ConfigError
 from flic.silos.candidates import CANDIDATES
@@ -171,6 +170,8 @@ def difference(gains: np.ndarray, test_share: float, *, least: float = 0.0) -> D
     A share of rows moves in steps: equal gains on few splits are luck, so their deviation is
     `least` at the least, half a step.
     """
+    from scipy.stats import t as student
+
     gains = gains[~np.isnan(gains)]
     if len(gains) < 2:
         return Difference(float(gains.mean()) if len(gains) else np.nan, -np.inf, np.inf)
