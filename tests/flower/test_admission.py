@@ -7,8 +7,8 @@ import pytest
 from flic.errors import ConfigError, FederationError
 from flic.flower import keys
 from flic.flower.deployment import Deployment, Place
-from flic.flower.loopback import free_port
 from flic.flower.settings import FederationSettings
+from flic.flower.supernode import free_port
 
 pytestmark = [
     pytest.mark.slow,

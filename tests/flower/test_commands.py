@@ -18,7 +18,7 @@ from click import Group
 from typer.main import get_command
 
 from flic.cli.main import app, main
-from flic.flower.loopback import free_port
+from flic.flower.supernode import free_port
 
 ROOT = Path(__file__).parents[2]
 FLIC = Path(sys.executable).with_name("flic")
@@ -297,7 +297,7 @@ def test_the_quick_start_works_as_printed(need_data, tmp_path):
     try:
         for line in lines:
             if " coordinator init " in line:
-                line = line.replace("--rounds 50", f"--rounds 2 --port {port}")
+                line = line.replace("--rounds 10", f"--rounds 2 --port {port}")
             typed(line, tmp_path)
     finally:
         for line in ends:

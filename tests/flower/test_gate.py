@@ -92,7 +92,7 @@ def test_the_parts_of_one_message_count_together(ask):
 def test_whom_flower_turns_away_is_named_in_the_log(ask, tmp_path, caplog):
     for name in ("north", "stranger"):
         keys.create_pair(tmp_path / name, tmp_path / f"{name}.pub")
-    silos = {"north": keys.read_public(tmp_path / "north.pub")}
+    silos = {keys.read_public(tmp_path / "north.pub"): "north"}
     (tmp_path / "keys.json").write_text(json.dumps(silos))
 
     def shown(name):
@@ -103,7 +103,8 @@ def test_whom_flower_turns_away_is_named_in_the_log(ask, tmp_path, caplog):
     with caplog.at_level(logging.WARNING, logger="flwr"):
         logging.getLogger("flwr").addHandler(caplog.handler)
         try:
-            for headers in (shown("north"), shown("stranger"), {"wanted-status": "401"}):
+            odd = {"flwr-public-key": b64encode(b"no key").decode(), "wanted-status": "401"}
+            for headers in (shown("north"), shown("stranger"), {"wanted-status": "401"}, odd):
                 ask("/v1/fleet/activate-node", headers=headers)
             ask("/v1/control/start-run")
         finally:
@@ -112,6 +113,7 @@ def test_whom_flower_turns_away_is_named_in_the_log(ask, tmp_path, caplog):
     assert "192.0.2.7, silo north, key " in said
     assert "192.0.2.7, silo unknown, key " in said
     assert "192.0.2.7, without a key" in said
+    assert "192.0.2.7, with something that is no key" in said
     assert "refused /v1/control/start-run from 192.0.2.7" in said
 
 

@@ -10,20 +10,12 @@ from flwr.common.serde import message_from_proto
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from hospitals import COLUMNS, make_here, rows_of
 
-from flic.algorithms.linked import Linked
 from flic.alignment.moments import SENT
-from flic.data.client_data import FederatedData
 from flic.errors import FederationError
-from flic.federation.journal import MemoryJournal
-from flic.federation.loop import Schedule, Simulation
-from flic.federation.roster import Roster
-from flic.federation.runners import InProcess
-from flic.federation.work import Workshop
+from flic.flower.benchmark import simulated
 from flic.flower.log import events
 from flic.flower.pooling import feature_keys
 from flic.flower.silo import held_out
-from flic.flower.silo_run import rows_of as linked_rows
-from flic.silos.encoding import encode
 
 LINKED = {"method": "linked", "network": {"linked": {"random_features": 24}}, "salt": "0a" * 16}
 NAMES = ["east", "north", "south"]
@@ -68,22 +60,6 @@ def without_east(tmp_path_factory):
     return place
 
 
-def simulated(place, names=NAMES):
-    """The same in the simulator: shared part, and scores of every silo."""
-    settings = place.coordinator.settings
-    tables = [place.silo(name).read(settings)[0] for name in names]
-    rows = {table.name: held_out(table, 0.25, seed=settings.seed) for table in tables}
-    silos = encode(tables, settings.question, rows).silos
-    clients = tuple(linked_rows(silo, settings) for silo in silos)
-    data, own = FederatedData("linked", settings.question, clients), settings.method_settings
-    roster = Roster(data, own.embedding, dtype=torch.float32)
-    algorithm = Linked(own, roster.population, seed=settings.seed, dtype=torch.float64)
-    workshop, journal = Workshop(algorithm, roster, settings.seed), MemoryJournal()
-    schedule = Schedule(1, 1.0, True, 0, 100)
-    assert len(list(Simulation(workshop, schedule, journal, InProcess(workshop)).steps())) == 4
-    return journal
-
-
 def records(place):
     return place.coordinator.journal.records
 
@@ -98,16 +74,46 @@ def answers(place):
     return [(n, message_from_proto(ProtoMessage.FromString(w)).content) for n, w in place.grid.sent]
 
 
-def test_three_rounds_give_the_simulator_s_result(whole):
-    place = whole
+RESPONSES = {"task": "regression", "range": (0.0, 10.0), "label": "stay"}
+
+
+@pytest.mark.parametrize("changes", [{}, RESPONSES], ids=["classes", "responses"])
+def test_three_rounds_give_the_simulator_s_result(linked, changes):
+    place = linked(**changes)
+    place.go()
     assert [r["round"] for r in records(place)] == [-2, -1, 0]
-    journal = simulated(place)
+    journal = simulated(place.coordinator.settings, [place.silo(name) for name in NAMES])
     same(place.coordinator.server.shared, journal.server.shared, 1e-6)
     theirs = journal.records[-1]["scores"]
     for name, figures in records(place)[-1]["scores"].items():
         assert figures == {k: theirs[name][k] for k in figures}
     status = place.coordinator.status()
     assert (status["done"], status["rounds_done"], status["rounds"]) == (True, 3, 3)
+
+
+def test_responses_are_pooled_and_predicted(linked):
+    place = linked(**RESPONSES)
+    place.go()
+    silo, settings = place.silo("south"), place.coordinator.settings
+    table, _ = silo.read(settings)
+    _, test = held_out(table, 0.25, seed=settings.seed)
+    frame = pd.read_csv(silo.folder / "rows.csv").iloc[test]
+    error = ((silo.model().predict(frame).values - frame["stay"]) ** 2).sum()
+    figures = records(place)[-1]["scores"]["south"]
+    assert error == pytest.approx(figures["test_squared_error"], rel=1e-4)
+    assert error < ((frame["stay"] - frame["stay"].mean()) ** 2).sum() * 0.8
+    for name in NAMES:
+        announced = place.silo(name).announce(settings)
+        for number, record in enumerate(records(place), start=1):
+            due = [e.num_bytes for e in announced if e.when == f"once, in round {number}"]
+            assert record["bytes"][name] == sum(due)
+
+
+def test_a_silo_whose_responses_are_in_other_units_is_refused(linked):
+    place = linked(**RESPONSES)
+    place.grid.change = lying(-2, last_of(SUMS + "total", 1e9))
+    place.go(1)
+    assert [*records(place)[-1]["refused"]] == ["east"]
 
 
 def test_a_silo_s_model_is_the_one_that_was_measured(whole):
@@ -277,6 +283,19 @@ def scaled(part, factor, offset=0.0):
     def change(content):
         old = content["update"][part]
         data = np.frombuffer(old.data, "<f8") * factor + offset
+        content["update"][part] = replace(old, data=data.tobytes())
+        return content
+
+    return change
+
+
+def last_of(part, factor):
+    """Only the response of a silo's sums, which stands last."""
+
+    def change(content):
+        old = content["update"][part]
+        data = np.frombuffer(old.data, "<f8").copy()
+        data[-1] *= factor
         content["update"][part] = replace(old, data=data.tobytes())
         return content
 

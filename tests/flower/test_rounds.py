@@ -59,7 +59,6 @@ CLASSES = {"classes": ["well", "ill"]}
         ({**CLASSES, "method": "fedavg"}, "'permuted-anchors', 'fedhenn' or 'linked'"),
         ({**CLASSES, "method": "fedhenn"}, "max_features is 0"),
         ({**CLASSES, "salt": "no hex"}, "salt"),
-        ({"task": "regression", "range": [0, 1], "method": "linked"}, "expected classes"),
         ({**CLASSES, "quorum": 0}, "quorum: got 0"),
         ({**CLASSES, "rouds": 3}, "rouds: unknown key; expected one of task"),
         ({**CLASSES, "network": {"training": {"rounds": 3}}}, "training.rounds is set here"),

@@ -15,8 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 Scatter = Literal["off", "diagonal", "full"]
-"""What is told of how features vary, from nothing to all pairs of them."""
-"""How much of its scatter a client sends: all products of features, squares alone, nothing."""
+"""What a client tells of how its features vary: nothing, squares alone, all products of two."""
 
 CHUNK_ROWS = 4096
 """Rows that are looked at together; memory does not grow with their number."""

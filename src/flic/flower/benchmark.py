@@ -13,6 +13,7 @@ import torch
 from sklearn.datasets import load_breast_cancer
 
 from flic.algorithms import build_algorithm
+from flic.data.client_data import FederatedData
 from flic.data.tables import Client
 from flic.federation.journal import MemoryJournal, Record
 from flic.federation.loop import Schedule, Simulation
@@ -23,6 +24,7 @@ from flic.flower.answers import finished_rounds
 from flic.flower.loopback import on_loopback
 from flic.flower.settings import FederationSettings
 from flic.flower.silo import SiloFolder, held_out
+from flic.flower.silo_run import rows_of
 from flic.flower.training import OnRound
 from flic.silos.encoding import encode
 
@@ -57,7 +59,9 @@ def simulated(settings: FederationSettings, silos: Sequence[SiloFolder]) -> Memo
         for table, silo in zip(tables, silos, strict=True)
     }
     own, seed = settings.method_settings, settings.seed
-    data = encode(tables, settings.question, rows).data
+    encoded = encode(tables, settings.question, rows).silos
+    clients = tuple(rows_of(silo, settings) for silo in encoded)
+    data = FederatedData("silos", settings.question, clients)
     roster = Roster(data, own.embedding, dtype=torch.float32)
     algorithm = build_algorithm(settings.method, own, roster.population, seed=seed)
     workshop, journal = Workshop(algorithm, roster, seed), MemoryJournal()

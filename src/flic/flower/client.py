@@ -37,16 +37,6 @@ def evaluate(message: Message, context: Context) -> Message:
     return _answer(message, context, lambda silo: _evaluate(silo, read_request(message.content)))
 
 
-@app.query()
-def query(message: Message, context: Context) -> Message:
-    """The newest round that the silo holds, of any run; 0 before the first."""
-
-    def newest(silo: SiloFolder) -> Reply:
-        return Reply(max(silo.status()["rounds"].values(), default=0), Update(silo.name, {}), {})
-
-    return _answer(message, context, newest)
-
-
 def _train(silo: SiloFolder, request: Request) -> Reply:
     started = time.perf_counter()
     if request.refused is not None:

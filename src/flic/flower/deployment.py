@@ -12,6 +12,7 @@ DIR/                 beside what `rounds` keeps there
 import json
 import ssl
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -66,6 +67,7 @@ class Deployment:
             raise RunFolderError(
                 f"{folder} already holds something; expected a new or empty folder. Choose another."
             )
+        _refuse_other_than_ipv4(place.hosts)
         if place.insecure and not place.is_local:
             raise ConfigError(
                 f"--insecure with the hosts {', '.join(place.hosts)}: plain text is for this "
@@ -95,7 +97,7 @@ class Deployment:
                 "init made."
             ) from None
         made = cls(folder.resolve(), validated(Place, raw, source=str(path)))
-        made._write_connection()  # the folder may have been moved
+        made._write_connection()
         return made
 
     @property
@@ -120,12 +122,17 @@ class Deployment:
         self._refuse_expired()
         before = self.service.log_size()
         self.service.start(self._command(), self._environment)
-        until = time.monotonic() + READY_S
+        try:
+            self._wait_for_answer(before, time.monotonic() + READY_S)
+        except BaseException:  # an operator who interrupts it leaves nothing running
+            self.service.stop()
+            raise
+
+    def _wait_for_answer(self, before: int, until: float) -> None:
         while not self._answers():
             # One that ends may hold the port for a moment, and the supervisor tries again.
             occupied = self.service.tail(start=before).count("address already in use") >= TRIES
             if occupied or time.monotonic() > until:
-                self.service.stop()
                 reason = (
                     f"port {self.place.port} is in use by another program; expected it to be free. "
                     f"Stop that program, or change port in {self.folder / FACTS}."
@@ -149,6 +156,7 @@ class Deployment:
         if self.place.insecure:
             raise ConfigError(f"{self.folder} has no certificates: it was made with --insecure.")
         hosts = hosts or self.place.hosts
+        _refuse_other_than_ipv4(hosts)
         certificates.renew(self.certificates, hosts)
         place = self.place.model_copy(update={"hosts": hosts})
         write_json(self.folder / FACTS, place.model_dump(mode="json"))
@@ -161,25 +169,29 @@ class Deployment:
 
         Without encryption Flower knows no keys: then `key` is the number of the silo's node.
         """
-        roll = Coordinator.open(self.folder).roll
         if not self.place.insecure:
-            return Admission(self.folder, roll, self._ensure_running, self._ask).admit(name, key)
+            return self._admission.admit(name, key)
         if not key.isdecimal():
             raise ConfigError(
                 f"got {key!r}; expected the number that flic silo start printed, since this "
                 "coordinator was made with --insecure and knows no keys."
             )
-        roll.admit(name, int(key))
+        Coordinator.open(self.folder).roll.admit(name, int(key))
         return int(key)
 
     def revoke(self, name: str) -> None:
         """Let a silo take part no more; its key opens nothing any longer."""
-        coordinator = Coordinator.open(self.folder)
-        node = coordinator.roll.silos.get(name)
-        coordinator.roll.revoke(name)  # first: it holds even where Flower does not answer
         if not self.place.insecure:
-            self._ensure_running()
-            self._ask("supernode", "unregister", str(node))
+            self._admission.revoke(name)
+            return
+        roll = Coordinator.open(self.folder).roll
+        roll.revoke(name)
+        roll.forget(name)
+
+    @property
+    def _admission(self) -> Admission:
+        roll = Coordinator.open(self.folder).roll
+        return Admission(self.folder, roll, self._ensure_running, self._ask)
 
     # ---- runs ----------------------------------------------------------------------------
 
@@ -312,7 +324,7 @@ class Deployment:
         write_atomically(self.folder / "app" / "pyproject.toml", "\n".join(lines).encode())
 
     def _write_connection(self) -> None:
-        """How Flower's own commands reach this SuperLink."""
+        """How Flower's own commands reach this SuperLink, wherever the folder is by now."""
         home = self.folder / "flower"
         home.mkdir(mode=0o700, exist_ok=True)
         safety = (
@@ -324,4 +336,16 @@ class Deployment:
             *("[superlink]", 'default = "flic"', "", "[superlink.flic]"),
             *(f'address = "127.0.0.1:{self.place.port}"', safety, ""),
         ]
-        write_atomically(home / "config.toml", "\n".join(lines).encode())
+        path, content = home / "config.toml", "\n".join(lines).encode()
+        if not path.exists() or path.read_bytes() != content:
+            write_atomically(path, content)
+
+
+def _refuse_other_than_ipv4(hosts: Iterable[str]) -> None:
+    """Refuse addresses at which the SuperLink, which takes one kind, would not be found."""
+    for host in hosts:
+        if ":" in host:
+            raise ConfigError(
+                f"--host {host}: an IPv6 address, or one with a port; expected a name or an IPv4 "
+                "address, on all of which the coordinator listens. The port is --port."
+            )

@@ -3,7 +3,6 @@
 For trials and measurements; only the machines in between are missing.
 """
 
-import socket
 from collections.abc import Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from flic.flower.deployment import Deployment, Place
 from flic.flower.membership import Membership, Server
 from flic.flower.settings import FederationSettings
 from flic.flower.silo import SiloFolder
+from flic.flower.supernode import free_port
 
 LET_IN_S = 180.0
 
@@ -55,16 +55,10 @@ def on_loopback(
         for name, member in members.items():
             member.make_key()
             deployment.admit(name, str(member.public_key))
-        with ThreadPoolExecutor(len(members)) as pool:
+        with ThreadPoolExecutor(max(1, len(members))) as pool:
             list(pool.map(lambda m: m.start(running.server, seconds=LET_IN_S), members.values()))
         yield running
     finally:
         for member in members.values():
             member.leave()
         deployment.stop()
-
-
-def free_port() -> int:
-    """A port that nobody uses now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]

@@ -152,14 +152,20 @@ class Membership:
                 if sign in said:
                     raise self._refused(server, meaning)
             if time.monotonic() > until:
-                raise self._refused(
-                    server,
-                    "it does not know this silo's key. Have the operator admit it: flic "
-                    f"coordinator admit DIR {self.silo.name} {self.public_key.name}"
-                    if NOT_ADMITTED in said
-                    else "there was no answer. Check the address, and that the coordinator runs",
-                )
+                raise self._refused(server, self._not_let_in(server, said))
             time.sleep(0.2)
+
+    def _not_let_in(self, server: Server, said: str) -> str:
+        """Why the time was over, by Flower's log."""
+        if NOT_ADMITTED in said:
+            return (
+                "it does not know this silo's key. Have the operator admit it: flic coordinator "
+                f"admit DIR {self.silo.name} {self.public_key.name}"
+            )
+        reason = "there was no answer. Check the address, and that the coordinator runs"
+        if server.authority is None:
+            reason += "; one that speaks TLS hangs up on --insecure: give it --ca instead"
+        return reason
 
     def _refused(self, server: Server, reason: str) -> FederationError:
         return FederationError(

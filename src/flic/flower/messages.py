@@ -165,7 +165,10 @@ def read_reply(
         for name, array in update.items()
     }
     if {*weights} != {*entries}:
-        raise IncompatibleUpdate(f"{who} has weights of other names than its tensors.")
+        raise IncompatibleUpdate(
+            f"{who} has weights of other names than its tensors; expected one for each. Give all "
+            "silos one version of flic."
+        )
     return Reply(round, Update(silo, entries), _numbers(numbers, who), keys)
 
 
@@ -224,7 +227,10 @@ def _expected(array: Array, name: str, server: ServerState, who: str) -> Tensor:
 
 def _numbers(numbers: MetricRecord, who: str) -> dict[str, float]:
     if len(numbers) > _MOST_NUMBERS or not all(map(_NAME.fullmatch, numbers)):
-        raise IncompatibleUpdate(f"{who} has numbers under names that flic does not give.")
+        raise IncompatibleUpdate(
+            f"{who} has {len(numbers)} numbers, or some under names that flic does not give; "
+            f"expected {_MOST_NUMBERS} loss terms or figures at most. Give all silos one version."
+        )
     return {name: _finite(value, name, who) for name, value in numbers.items()}
 
 

@@ -15,7 +15,7 @@ from flic.alignment.moments import Scatter
 from flic.data.client_data import ClientData, FederatedData
 from flic.data.task import Regression
 from flic.federation.roster import Roster
-from flic.federation.work import Stage, Task, Workshop
+from flic.federation.work import Answer, Stage, Task, Workshop
 from flic.flower.pooling import FIRST, PLACES, algorithm_for
 from flic.flower.settings import FederationSettings
 from flic.shapes import Named
@@ -65,9 +65,7 @@ class Place:
     def figures(self, server: ServerState, state: Named) -> dict[str, float]:
         """Sums over the silo's held-out rows."""
         name = self.client.name
-        answer = self.workshop.do(Task("evaluate", server, (name,), [state]))
-        figures = answer.scores[name].figures()
-        return {name: float(v) for name, v in figures.items() if name.startswith("test_")}
+        return _of_held_out(self.workshop.do(Task("evaluate", server, (name,), [state])), name)
 
 
 def _anchors_of_few(
@@ -127,6 +125,11 @@ class LinkedPlace:
 
     def figures(self, server: ServerState) -> dict[str, float]:
         """Sums over the silo's held-out rows."""
-        answer = self._workshop(server).do(Task("evaluate", server, (self.client.name,), [{}]))
-        figures = answer.scores[self.client.name].figures()
-        return {name: float(v) for name, v in figures.items() if name.startswith("test_")}
+        name = self.client.name
+        task = Task("evaluate", server, (name,), [{}])
+        return _of_held_out(self._workshop(server).do(task), name)
+
+
+def _of_held_out(answer: Answer, client: str) -> dict[str, float]:
+    figures = answer.scores[client].figures()
+    return {name: float(v) for name, v in figures.items() if name.startswith("test_")}

@@ -30,6 +30,7 @@ from flic.algorithms.linked import Linked
 from flic.algorithms.settings import MethodSettings
 from flic.alignment.moments import Layout, Moments
 from flic.data.schema import FeatureSchema, SharedFeatures
+from flic.data.task import Regression
 from flic.federation.checkpoint import write_atomically
 from flic.flower.roll import damaged
 from flic.flower.settings import FederationSettings
@@ -114,7 +115,7 @@ class Pooling:
         algorithm, union = self.algorithm(names), self._union(names)
         shared = dict(algorithm.init_server().shared)
         if union:
-            pooled = [_spread(*self._load(name), union, self._num_classes) for name in names]
+            pooled = [self._spread(*self._load(name), union) for name in names]
             whole = sum(pooled[1:], start=pooled[0])
             shared |= self._packed(whole)
         return ServerState(FIRST, shared)
@@ -130,20 +131,43 @@ class Pooling:
         own = [i for i, key in enumerate(keys) if key in known]
         shared = {n: v for n, v in server.shared.items() if not n.startswith("moments.")}
         if own:
-            there = torch.tensor([known[keys[i]] for i in own])
-            whole = _unpacked(server.shared, _SUMS, self._num_classes, apart=True)
-            shared |= self._packed(whole.at(there))
+            there = [known[keys[i]] for i in own] + [len(union)] * self._responses
+            whole = self._unpacked(server.shared, _SUMS, apart=True)
+            shared |= self._packed(whole.at(torch.tensor(there)))
             shared |= {n: v for n, v in server.shared.items() if n.startswith(_MAPPED)}
         shared[PLACES] = torch.tensor(own, dtype=torch.int64)
         return ServerState(server.round, shared)
 
     @property
-    def _num_classes(self) -> int:
-        return self.settings.question.num_outputs
+    def _responses(self) -> int:
+        """Columns beyond the features, which every silo has."""
+        return int(isinstance(self.settings.question, Regression))
+
+    def _layout(self, width: int, prefix: str, *, apart: bool) -> Layout:
+        """How sums of so many columns travel; `apart` where each has holders of its own."""
+        features = width - self._responses
+        block = tuple(range(features)) if apart else (0,) * features
+        last = 0 if prefix == _MAPPED else 1 + max(block, default=-1)
+        return Layout((*block, *(last,) * self._responses), self.settings.question.num_outputs)
+
+    def _unpacked(self, state: Named, prefix: str, *, apart: bool = False) -> Moments:
+        """Sums as they travel, as matrices."""
+        named = {n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)}
+        return self._layout(named["total"].shape[1], prefix, apart=apart).unpack(named)
+
+    def _spread(self, keys: Sequence[str], sums: Named, union: Sequence[str]) -> Moments:
+        """One silo's sums among the features that several silos have."""
+        place = {key: i for i, key in enumerate(union)}
+        own = [i for i, key in enumerate(keys) if key in place]
+        there = [place[keys[i]] for i in own] + [len(union)] * self._responses
+        own += [len(keys)] * self._responses
+        found = self._unpacked(sums, _SUMS).at(torch.tensor(own, dtype=torch.int64))
+        width = len(union) + self._responses
+        return found.spread(torch.tensor(there, dtype=torch.int64), width)
 
     def _packed(self, sums: Moments) -> dict[str, Tensor]:
         """Sums of features that have holders of their own, as they travel."""
-        layout = _layout(sums.total.shape[1], self._num_classes, apart=True)
+        layout = self._layout(sums.total.shape[1], _SUMS, apart=True)
         packed = layout.pack(sums, self.settings.method_settings.linked.scatter)
         return {_SUMS + name: value for name, value in packed.items()}
 
@@ -161,7 +185,8 @@ class Pooling:
         mapped = self._sizes_of(updates, _MAPPED)
         # Of a map, some features are hardly ever above zero: they count as a whole.
         whole = {name: own.square().mean()[None].sqrt() for name, own in mapped.items()}
-        for sized, known in ((sums, keys), (whole, dict.fromkeys(whole, ("map",)))):
+        columns = {name: (*own, *("",) * self._responses) for name, own in keys.items()}
+        for sized, known in ((sums, columns), (whole, dict.fromkeys(whole, ("map",)))):
             for name, why in _out_of_proportion(sized, known, factor).items():
                 found[name] = f"sums of silo {name!r} {why}"
         for update in updates:
@@ -189,7 +214,7 @@ class Pooling:
     def _sizes_of(self, updates: Sequence[Update], prefix: str) -> dict[str, Tensor]:
         named = {u.client: {n: e.value for n, e in u.entries.items()} for u in updates}
         return {
-            client: _sizes(_unpacked(own, prefix, self._num_classes))
+            client: _sizes(self._unpacked(own, prefix))
             for client, own in named.items()
             if f"{prefix}count" in own
         }
@@ -214,25 +239,6 @@ class Pooling:
         """Keys that two silos have, or more."""
         held = Counter(key for name in names for key in self._load(name)[0])
         return sorted(key for key, count in held.items() if count > 1)
-
-
-def _unpacked(state: Named, prefix: str, num_classes: int, *, apart: bool = False) -> Moments:
-    """Sums as they travel, as matrices."""
-    named = {n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)}
-    return _layout(named["total"].shape[1], num_classes, apart=apart).unpack(named)
-
-
-def _layout(width: int, num_classes: int, *, apart: bool) -> Layout:
-    return Layout(tuple(range(width)) if apart else (0,) * width, num_classes)
-
-
-def _spread(keys: Sequence[str], sums: Named, union: Sequence[str], num_classes: int) -> Moments:
-    """One silo's sums among the features that several silos have."""
-    place = {key: i for i, key in enumerate(union)}
-    own = [i for i, key in enumerate(keys) if key in place]
-    there = torch.tensor([place[keys[i]] for i in own], dtype=torch.int64)
-    found = _unpacked(sums, _SUMS, num_classes).at(torch.tensor(own, dtype=torch.int64))
-    return found.spread(there, len(union))
 
 
 def _sizes(sums: Moments) -> Tensor:

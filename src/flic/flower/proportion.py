@@ -33,7 +33,8 @@ def too_large(
     bound = factor * median_low([*norms.values(), _root_mean_square(shared)])
     return {
         name: f"update of silo {name!r} has a root mean square of {norm:.3g}; expected "
-        f"{bound:.3g} at most, {factor:g} times the median of the round."
+        f"{bound:.3g} at most, {factor:g} times the median of the round. Look at the silo's rows "
+        "and its log; --set norm_factor=… allows more."
         for name, norm in norms.items()
         if norm > bound
     }

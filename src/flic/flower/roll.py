@@ -1,7 +1,8 @@
 """Who takes part: admitted silos with their nodes, and the offences of each.
 
 DIR/
-  silos.json        name → node, by which alone an answer is given a name
+  silos.json        name → node, by which alone an answer is given a name; and whether it was
+                    revoked, until Flower has heard of it
   offences.json     refused updates of each silo, and the last reason
 """
 
@@ -32,10 +33,12 @@ class Roll:
     @property
     def silos(self) -> dict[str, int]:
         """Node of every admitted silo."""
-        try:
-            return {name: int(own["node"]) for name, own in read_json(self.folder / SILOS).items()}
-        except (KeyError, TypeError, ValueError) as error:
-            raise damaged(self.folder / SILOS, error) from error
+        return {name: node for name, (node, revoked) in self._entries().items() if not revoked}
+
+    @property
+    def leaving(self) -> dict[str, int]:
+        """Node of every silo that was revoked, where Flower may not have heard of it."""
+        return {name: node for name, (node, revoked) in self._entries().items() if revoked}
 
     def admit(self, name: str, node: int) -> None:
         """Let a silo take part, or do so again; old offences are forgiven."""
@@ -51,16 +54,23 @@ class Roll:
             write_json(self.folder / OFFENCES, offences)
         note(self.folder, "admitted", silo=name)
 
-    def revoke(self, name: str) -> None:
-        """Let a silo take part no more."""
+    def revoke(self, name: str) -> int:
+        """Let a silo take part no more; the number of its node, until it is forgotten."""
         silos = read_json(self.folder / SILOS)
         if name not in silos:
-            raise ConfigError(
-                f"silo is {name!r}; expected one of {', '.join(map(repr, silos)) or 'none so far'}."
-            )
+            known = ", ".join(map(repr, silos)) or "none so far"
+            raise ConfigError(f"silo is {name!r}; expected one of {known}. Correct the name.")
+        if name in self.silos:
+            silos[name]["revoked"] = True
+            write_json(self.folder / SILOS, silos)
+            note(self.folder, "revoked", silo=name)
+        return self.leaving[name]
+
+    def forget(self, name: str) -> None:
+        """Drop a silo that was revoked, once its node is of no use to anybody."""
+        silos = read_json(self.folder / SILOS)
         del silos[name]
         write_json(self.folder / SILOS, silos)
-        note(self.folder, "revoked", silo=name)
 
     def welcome(self) -> dict[str, int]:
         """Admitted silos that are not suspended, and their nodes."""
@@ -96,6 +106,14 @@ class Roll:
             offences[name] = {"count": offences[name]["count"], "last": None}
         if told:
             write_json(self.folder / OFFENCES, offences)
+
+    def _entries(self) -> dict[str, tuple[int, bool]]:
+        """Every silo of the file: its node, and whether it was revoked."""
+        try:
+            silos = read_json(self.folder / SILOS)
+            return {n: (int(own["node"]), bool(own.get("revoked"))) for n, own in silos.items()}
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise damaged(self.folder / SILOS, error) from error
 
     def _offences(self) -> dict[str, Any]:
         path = self.folder / OFFENCES

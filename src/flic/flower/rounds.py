@@ -168,7 +168,7 @@ class Coordinator:
             FederationError: too few silos may take part at all.
         """
         names, able = sorted(connected), len(self.roll.welcome())
-        if self.stage in ("prepare", "update") and able < self.settings.quorum:
+        if self._needs_quorum and able < self.settings.quorum:
             raise FederationError(
                 f"{able} silos are admitted and not suspended; expected {self.settings.quorum} at "
                 "least (quorum). Admit more, or lower the quorum."
@@ -184,19 +184,26 @@ class Coordinator:
     def check(self, name: str, round: int, update: Update, keys: Sequence[str] = ()) -> str | None:
         """Why an update cannot be counted, if it cannot."""
         if name not in self.roll.silos:
-            return f"silo {name!r} is not admitted."
+            return f"silo {name!r} is not admitted any more; expected one that is. Admit it again."
         if self.roll.is_suspended(name):
-            return f"silo {name!r} is suspended."
+            return f"silo {name!r} is suspended; expected one that is not. Admit it again."
         if round != self.round:
             return (
-                f"update of silo {name!r} is of round {round}; expected one of round {self.round}."
+                f"update of silo {name!r} is of round {round}; expected one of round {self.round}. "
+                "It may be a replay; look at the silo's log."
             )
         if self.stage in ("adapt", "evaluate") and update.entries:
-            return f"update of silo {name!r} holds tensors in a round from which none leaves."
+            return (
+                f"update of silo {name!r} holds tensors in a round from which none leaves; "
+                "expected loss terms alone. Give all silos one version of flic."
+            )
         entries = update.entries.items()
         weights = {entry.weight for name, entry in entries if name not in self.weighted}
         if self.settings.weights == "equal" and weights - {1.0}:
-            return f"update of silo {name!r} has weights other than 1; expected equal weights."
+            return (
+                f"update of silo {name!r} has weights other than 1; expected equal weights. Give "
+                "all silos one version of flic."
+            )
         try:
             check_update(self.expects(keys), update)
         except IncompatibleUpdate as error:
@@ -236,7 +243,7 @@ class Coordinator:
         assert round == self.round
         for name, why in answers.refused.items():
             self.roll.offend(name, why, round=self.round)
-        if self.stage in ("prepare", "update") and len(answers.updates) < self.settings.quorum:
+        if self._contributing(answers) < self.settings.quorum and self._needs_quorum:
             self._repeat(answers)
             return None
         self._tries = 0
@@ -332,10 +339,20 @@ class Coordinator:
         every = self.settings.evaluate_every
         return self.stage != "update" or (every > 0 and round % every == 0)
 
+    @property
+    def _needs_quorum(self) -> bool:
+        return self.stage in ("prepare", "update")
+
+    def _contributing(self, answers: Answers) -> int:
+        """Silos that a quorum counts: an average of others is no mean over a silent one's rows."""
+        if self.stage == "prepare":
+            return len(answers.updates)
+        return sum(bool(update.entries) for update in answers.updates)
+
     def _repeat(self, answers: Answers) -> None:
         """Log that the round did not count; after some tries, give up."""
         self._tries += 1
-        got, need = len(answers.updates), self.settings.quorum
+        got, need = self._contributing(answers), self.settings.quorum
         left_out = {**answers.absent, **answers.refused}
         why = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
         message = (

@@ -179,7 +179,10 @@ def _take(
         return
     try:
         if message.metadata.src_node_id != node:  # known by its key, whatever an answer says
-            raise IncompatibleUpdate(f"answer of silo {name!r} was sent by another silo.")
+            raise IncompatibleUpdate(
+                f"answer of silo {name!r} was sent by node {message.metadata.src_node_id}; "
+                f"expected node {node}, which has its key. Look for who has another's folder."
+            )
         limit = int(coordinator.settings.max_message_mb * 2**20)
         found.replies[name] = read_reply(
             message.content, silo=name, expected=coordinator.expects, max_bytes=limit

@@ -21,10 +21,10 @@ from flic.silos.settings import NETWORK
 Method = Literal["flic-class", "flic-hl", "hetfedrep", "permuted-anchors", "fedhenn", "linked"]
 
 NUMBER_BYTES = 8
+"""Size of a weight, a loss term or a figure on the wire."""
 
 LARGEST = 1e30
 """Numbers beyond this are neither losses nor sums of errors."""
-"""Size of a weight, a loss term or a figure on the wire."""
 
 S = TypeVar("S", bound=Section)
 
@@ -118,8 +118,6 @@ class FederationSettings(Section):
                 "method is fedhenn and max_features is 0; expected the encoded features of the "
                 "widest silo (--set max_features=64), since its probe inputs are that wide"
             )
-        if self.method == "linked" and self.task != "classification":
-            raise ValueError("method is linked in a regression; expected classes")
         return self
 
     @property

@@ -20,9 +20,10 @@ from flic.algorithms import ServerState
 from flic.alignment.moments import SENT, Scatter
 from flic.data.client_data import ClientData
 from flic.data.tables import Client, SiloTable, load_client
+from flic.data.task import Regression
 from flic.errors import ConfigError, FederationError, RunFolderError
 from flic.federation.checkpoint import write_atomically
-from flic.federation.score import Hits
+from flic.federation.score import Errors, Hits
 from flic.federation.work import Stage
 from flic.flower.log import note
 from flic.flower.place import LinkedPlace, Place, Trained
@@ -154,7 +155,8 @@ class SiloFolder:
         for name, value in entries.items():
             sent = _nth(round_of(name))
             found += [_tensor(name, value.shape, value, sent), _number(f"weight of {name}", sent)]
-        figures = [f"test_{own.name}" for own in fields(Hits)]
+        kind = Errors if isinstance(settings.question, Regression) else Hits
+        figures = [f"test_{own.name}" for own in fields(kind)]
         return [*found, *(_number(name, "every evaluation") for name in figures)]
 
     def train(

@@ -37,7 +37,8 @@ from flic.silos.candidates import FlicNetwork
 from flic.silos.encoding import EncodedSilo, linked_features
 from flic.silos.fitted import FittedClient
 from flic.silos.linked_columns import in_own_units, in_shared_units
-from flic.silos.models import LinkedModel, NetworkModel, Saved
+from flic.silos.model import Saved
+from flic.silos.models import LinkedModel, NetworkModel
 
 FACTS, ROWS, LINKS = "run.json", "rows.safetensors", "links.json"
 

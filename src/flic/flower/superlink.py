@@ -3,7 +3,7 @@
 Flower serves silos and the operator on one port and asks the operator for no password. The gate
 leaves silos (`/v1/fleet`) to the network and everything else to this machine, refuses bodies above
 LARGEST bytes before anything reads them, and names in the log whom Flower turned away, by the keys
-in the file KEYS (name → public key), or whom TLS did. The other arguments are flower-superlink's
+in the file KEYS (public key → name), or whom TLS did. The other arguments are flower-superlink's
 own.
 """
 
@@ -17,6 +17,7 @@ from logging import getLogger
 from pathlib import Path
 from typing import Any
 
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     PublicFormat,
@@ -96,11 +97,11 @@ class Gate:
         try:
             key = load_pem_public_key(b64decode(shown))
             line = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
-        except ValueError:
+        except (ValueError, TypeError, UnsupportedAlgorithm):
             return f"{_peer(scope)}, with something that is no key"
-        names = [name for name, key in self._known().items() if key == line]
+        name = self._known().get(line, "unknown")
         fingerprint = sha256(b64decode(line.split()[1])).hexdigest()[:16]
-        return f"{_peer(scope)}, silo {names[0] if names else 'unknown'}, key {fingerprint}"
+        return f"{_peer(scope)}, silo {name}, key {fingerprint}"
 
     def _known(self) -> dict[str, str]:
         return json.loads(self._keys.read_bytes()) if self._keys.exists() else {}

@@ -65,8 +65,8 @@ class Patience:
         time.sleep(IDLE_S if is_idle and self._in_vain < IN_VAIN else seconds)
 
 
-def _free_port() -> int:
-    """A port of this machine's own for the SuperNode and the processes that it starts."""
+def free_port() -> int:
+    """A port of this machine's own that nobody uses now."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return server.getsockname()[1]
 
@@ -113,7 +113,7 @@ def main() -> None:
 
     node.get_fused_config_from_fab = settings_of_own
     node.time = Patience()
-    port = _free_port()
+    port = free_port()
     sys.argv += ["--host", "127.0.0.1", "--port", str(port), "--isolation", "process"]
     sys.argv += _start_executor(port)
     flower_supernode()
