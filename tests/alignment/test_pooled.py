@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from flic.alignment.moments import Moments, Place
-from flic.alignment.pooled import Base, Own, Shrinkage, discriminants, regressions
+from flic.alignment.pooled import Base, Own, Shrinkage, discriminants, regressions, scores
 
 CLASSES = 3
 
@@ -22,6 +22,12 @@ def moments(x, y, places=None, width=None):
     places = torch.arange(x.shape[1]) if places is None else places
     width = width or x.shape[1]
     return Moments.of_parts([(x, y)], Place(CLASSES, places, width))
+
+
+def class_scores(own, base, others, rows, settings):
+    """Scores of rows under several settings."""
+    found = discriminants(own, base, others, torch.arange(CLASSES), settings)
+    return scores(found, base.turned(rows))
 
 
 def within(x, y):
@@ -105,7 +111,7 @@ def test_scores_are_those_of_the_matrix_written_out(name, width):
     rows = client(7, rows=9, width=width)[0]
     own, s = Own.of(x, y, CLASSES), SETTINGS[name]
     base = Base.of(others.covariance)
-    [got] = discriminants(own, base, others, torch.arange(CLASSES), rows, [s])
+    [got] = class_scores(own, base, others, rows, [s])
     expected = plain(x, y, others, rows, s, others.covariance)
     torch.testing.assert_close(got, expected, rtol=1e-7, atol=1e-7)
 
@@ -122,10 +128,7 @@ def test_hard_features_give_finite_scores(spoil):
     sums = moments(x, y)
     scaled, h = sums.scaled(sums.mean, sums.deviation), (x - sums.mean) / sums.deviation
     own, base = Own.of(h, y, CLASSES), Base.of(scaled.covariance)
-    for scores in discriminants(
-        own, base, scaled, torch.arange(CLASSES), h, list(SETTINGS.values())
-    ):
-        assert torch.isfinite(scores).all()
+    assert torch.isfinite(class_scores(own, base, scaled, h, list(SETTINGS.values()))).all()
 
 
 def test_a_covariance_pooled_in_pieces_is_made_positive():
@@ -143,9 +146,9 @@ def test_a_client_s_rows_are_taken_off_in_the_basis_of_all(name, width):
     variances, basis = torch.linalg.eigh(everyone.scatter)
     own, left = Own.of(x, y, CLASSES), float(others.dof[0, 0])
     quick = Base(variances / left, basis, own.factor @ basis / left**0.5)
-    rows, held = client(7, rows=9, width=width)[0], torch.arange(CLASSES)
+    rows = client(7, rows=9, width=width)[0]
     found = [
-        discriminants(own, base, others, held, rows, [SETTINGS[name]])[0]
+        class_scores(own, base, others, rows, [SETTINGS[name]])[0]
         for base in (quick, Base.of(others.covariance))
     ]
     torch.testing.assert_close(*found, rtol=1e-7, atol=1e-7)
@@ -181,7 +184,7 @@ def test_responses_are_those_of_the_matrix_written_out(name, width):
     own = Own.of(mine, none[:30], 1)
     base = Base.of(others.covariance[:-1, :-1])
     rows = client(7, rows=9, width=width)[0]
-    [got] = regressions(own, base, others, rows, [SETTINGS[name]])
+    [got] = scores(regressions(own, base, others, [SETTINGS[name]]), base.turned(rows))
     expected = plain_ridge(mine, others, rows, SETTINGS[name])
     torch.testing.assert_close(got[:, 0], expected, rtol=1e-7, atol=1e-7)
 
@@ -195,5 +198,4 @@ def test_rows_at_the_end_of_single_precision_do_not_overflow():
     scaled = sums.scaled(sums.mean, sums.deviation)
     torch.testing.assert_close(scaled.covariance.diagonal(), torch.ones(4).double())
     own, base = Own.of(h, y, CLASSES), Base.of(scaled.covariance)
-    [scores] = discriminants(own, base, scaled, torch.arange(CLASSES), h, [SETTINGS["both"]])
-    assert torch.isfinite(scores).all()
+    assert torch.isfinite(class_scores(own, base, scaled, h, [SETTINGS["both"]])).all()

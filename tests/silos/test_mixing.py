@@ -93,15 +93,23 @@ def test_who_knows_nothing_is_left_out():
     assert find_weights(by_candidate, y, TWO, None).of_all == {"c0": 1.0}
 
 
-def test_a_candidate_that_does_not_serve_a_client_is_not_in_its_mix():
-    by_candidate, y = federation(skill=(1.5, 1.5))
+def test_a_candidate_that_does_not_serve_everyone_is_in_no_mix():
+    by_candidate, y = federation(skill=(1.5, 1.5, 1.5))
     del by_candidate["c1"]["a"]
     weights = find_weights(by_candidate, y, TWO, None)
-    assert [*weights.of_client["a"]] == ["c0"]
-    assert {*weights.of_client["b"]} == {"c0", "c1"}
+    assert {name for own in weights.of_client.values() for name in own} == {"c0", "c2"}
+    assert {*weights.of_all} == {"c0", "c2"}
     said = weights.say(by_candidate, TWO)["mix"]
-    np.testing.assert_allclose(said["a"], by_candidate["c0"]["a"])
+    assert {*said} == {*y}
     np.testing.assert_allclose(np.exp(said["b"]).sum(1), 1)
+
+
+def test_a_newcomer_s_mix_is_of_what_serves_it():
+    by_candidate, y = federation(skill=(1.5, 1.5))
+    del by_candidate["c1"]["a"]
+    weights = find_weights(by_candidate, y, TWO, {"c0": 0.3, "c1": 0.5, "gone": 0.2})
+    assert weights.of_client["a"] == {"c0": 1.0}
+    assert weights.of_client["b"] == pytest.approx({"c0": 0.375, "c1": 0.625})
 
 
 def test_a_class_that_one_candidate_rules_out_is_not_ruled_out_by_all():

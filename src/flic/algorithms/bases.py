@@ -83,9 +83,8 @@ def others_at(pool: Pool, side: Side, places: Int[Tensor, " p"]) -> Others:
 
 def _few(everyone: Everyone, side: Side, rows: int) -> bool:
     """Whether everyone's eigenbasis is of use: all hold all, and the client's rows are few."""
-    dof = everyone.sums.dof
-    alike = float(dof.min()) == float(dof.max()) > 0
-    return alike and len(side.own) == len(dof) and rows <= MOST_ROWS * len(dof)
+    width = len(everyone.scale)
+    return everyone.is_of_one_block and len(side.own) == width and rows <= MOST_ROWS * width
 
 
 def _in_basis_of_all(

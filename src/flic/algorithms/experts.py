@@ -24,7 +24,15 @@ from flic.algorithms.questions import (
     question_of,
 )
 from flic.alignment.moments import Moments
-from flic.alignment.pooled import Base, Own, Shrinkage, discriminants, regressions
+from flic.alignment.pooled import (
+    Base,
+    Linear,
+    Own,
+    Shrinkage,
+    discriminants,
+    regressions,
+    scores,
+)
 from flic.alignment.unlike import (
     FAR,
     KINDS,
@@ -116,18 +124,20 @@ class Known:
         """Columns and shrinkage at a place of a grid."""
         return [(o, s) for o, settings in self._grid(name) for s in settings][setting]
 
-    def _scores(
-        self, others: Others, train: Tensor, rows: Tensor, settings: Sequence[Shrinkage]
-    ) -> list[Tensor]:
-        """Scores of rows of features, learnt from the client's `train` rows and the others."""
+    def _learnt(self, others: Others, train: Tensor, settings: Sequence[Shrinkage]) -> list[Linear]:
+        """What is learnt from the client's `train` rows and the others, under every setting."""
         own = Own.of(others.columns[train], self.slot[train], len(self.held))
         if not self.agreed.responses:
-            return discriminants(own, others.base, others.sums, self.held, rows, settings)
+            return discriminants(own, others.base, others.sums, self.held, settings)
         assert isinstance(others.sums, Moments)
-        return regressions(own, others.base, others.sums, rows, settings)
+        return regressions(own, others.base, others.sums, settings)
 
-    def _features(self, others: Others) -> Tensor:
-        return others.columns[:, : others.columns.shape[1] - self.agreed.responses]
+    def _scores(
+        self, others: Others, train: Tensor, test: Tensor, settings: Sequence[Shrinkage]
+    ) -> Float[Tensor, "settings rows held"]:
+        """Scores of the client's `test` rows, learnt from `train` and the others."""
+        rows = others.columns[test, : others.columns.shape[1] - self.agreed.responses]
+        return scores(self._learnt(others, train, settings), others.base.turned(rows))
 
     # ---- cross-validation ----------------------------------------------------------------
 
@@ -154,12 +164,11 @@ class Known:
         """Scores of held-out rows under every setting of an expert's grid."""
         found = []
         for train, test in self.folds:
-            done: dict[int, list[Tensor]] = {}
+            done: dict[int, Tensor] = {}
             for others, settings in self._grid(name):
                 if id(others) not in done:  # with no private columns, both halves are the same
-                    rows = self._features(others)[test]
-                    done[id(others)] = self._scores(others, train, rows, settings)
-            found.append(torch.stack([s for o, _ in self._grid(name) for s in done[id(o)]]))
+                    done[id(others)] = self._scores(others, train, test, settings)
+            found.append(torch.cat([done[id(others)] for others, _ in self._grid(name)]))
         return torch.cat(found, 1)
 
     def merits(self, name: Expert) -> Float[Tensor, "settings temperatures"]:
@@ -178,11 +187,8 @@ class Known:
 
     def _fold_scores_at(self, name: Expert, setting: int) -> Float[Tensor, "rows held"]:
         others, shrinkage = self._at(name, setting)
-        scores = [
-            self._scores(others, train, self._features(others)[test], [shrinkage])[0]
-            for train, test in self.folds
-        ]
-        return torch.cat(scores)
+        parts = [self._scores(others, train, test, [shrinkage])[0] for train, test in self.folds]
+        return torch.cat(parts)
 
     def mix_merits(self) -> Float[Tensor, "settings temperatures weights"]:
         """Cross-validated merit of every mix, with every setting of the mapped expert."""
@@ -273,16 +279,14 @@ class Known:
     def _as_linear(self, name: Expert, setting: int, temperature: int) -> dict[str, Tensor]:
         """An expert's scores as W and b, temperature included, of all of its features."""
         others, shrinkage = self._at(name, setting)
-        p, everything = self._features(others).shape[1], torch.arange(len(self.slot))
-        probes = torch.cat([zeros(1, p), torch.eye(p, dtype=torch.float64)])
-        [scores] = self._scores(others, everything, probes, [shrinkage])
-        scores = self.question.temperatures[temperature] * scores
-        bias, weight = scores[0], others.back(scores[1:] - scores[0])
-        if name == "linked" and p < self.pool.dim:
+        [found] = self._learnt(others, torch.arange(len(self.slot)), [shrinkage])
+        factor = self.question.temperatures[temperature]
+        weight = factor * others.back(others.base.back(found.weight).mT)
+        if name == "linked" and len(weight) < self.pool.dim:
             whole = zeros(self.pool.dim, weight.shape[1])
             whole[self.pool.is_linked] = weight
             weight = whole
-        return {f"{name}.weight": weight, f"{name}.bias": bias}
+        return {f"{name}.weight": weight, f"{name}.bias": factor * found.bias}
 
     def _map_tensors(self) -> dict[str, Tensor]:
         width = self.agreed.settings.random_features

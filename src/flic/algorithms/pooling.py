@@ -44,6 +44,12 @@ class Everyone:
     scale: Float[Tensor, " p"]
 
     @cached_property
+    def is_of_one_block(self) -> bool:
+        """Whether the same rows are behind every entry of the scatter."""
+        dof = self.sums.dof
+        return float(dof.min()) == float(dof.max()) > 0
+
+    @cached_property
     def spectrum(self) -> tuple[Tensor, Tensor]:
         """Eigenvalues and eigenvectors of the scatter in common units."""
         return torch.linalg.eigh(self.sums.scatter / self.scale[:, None] / self.scale)
@@ -59,6 +65,7 @@ class Agreed:
     seed: int
     # Made once for all clients that are asked in turn.
     _everyone: dict[tuple[str, Kind], Everyone] = field(default_factory=dict, compare=False)
+    _layouts: dict[tuple[str, Kind], Layout] = field(default_factory=dict, compare=False)
     _maps: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict, compare=False)
 
     @property
@@ -78,11 +85,14 @@ class Agreed:
 
     def layout(self, space: str, kind: Kind) -> Layout:
         """How the sums of a space travel."""
-        block = self.shared[space].block
-        own = max(block, default=-1) + 1  # of the response, which everyone has
-        if kind == "mapped":
-            block, own = (0,) * self.settings.random_features, 0
-        return Layout((*block, *(own,) * self.responses), self.num_classes)
+        if (space, kind) not in self._layouts:
+            block = self.shared[space].block
+            own = max(block, default=-1) + 1  # of the response, which everyone has
+            if kind == "mapped":
+                block, own = (0,) * self.settings.random_features, 0
+            made = Layout((*block, *(own,) * self.responses), self.num_classes)
+            self._layouts[space, kind] = made
+        return self._layouts[space, kind]
 
     def everyone(self, state: Named, space: str, kind: Kind) -> Everyone:
         """The sums of all."""
@@ -263,11 +273,12 @@ class Pool:
     def random_map(self) -> tuple[Float[Tensor, "own m"], Float[Tensor, " m"]]:
         """Directions of the client's features, 0 for private ones, and offsets."""
         known, offsets = self.agreed.random_map(self.space)
-        linked = self.is_linked
+        linked = self.is_linked.nonzero().flatten()
+        place = torch.full((self.width,), -1)
+        place[self.own] = self.there
         own = torch.zeros(self.dim, known.shape[1]).double()
-        features = self.own < self.dim
-        own[self.own[features]] = known[self.there[features]]
-        return own * linked[:, None] * max(1, int(linked.sum())) ** -0.5, offsets
+        own[linked] = known[place[linked]] * max(1, len(linked)) ** -0.5
+        return own, offsets
 
 
 def apply_map(z: Tensor, directions: Tensor, offsets: Tensor) -> Float[Tensor, "rows m"]:

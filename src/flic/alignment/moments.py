@@ -96,11 +96,13 @@ class Moments(Totals):
             added = torch.zeros_like(total).index_add_(0, y, h.double())
             means = added / more.clamp_min(1)
             residuals = h.double() - means[y]
-            moved = (count * more / (count + more).clamp_min(1)).sqrt()
-            moved = moved * (means - total / count.clamp_min(1))
-            scatter += residuals.mT @ residuals + moved.mT @ moved
+            scatter.addmm_(residuals.mT, residuals)
+            if bool(count.any()):
+                moved = (count * more / (count + more).clamp_min(1)).sqrt()
+                moved = moved * (means - total / count.clamp_min(1))
+                scatter.addmm_(moved.mT, moved)
             count, total = count + more, total + added
-        dof = (count.sum() - (count > 0).sum()).clamp_min(0) * torch.ones(own, own).double()
+        dof = (count.sum() - (count > 0).sum()).clamp_min(0).expand(own, own)
         return cls(
             place.counts(count[:, 0]), place.rows(total), place.pairs(scatter), place.pairs(dof)
         )

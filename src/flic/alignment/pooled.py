@@ -46,9 +46,9 @@ class Base:
         """Rows in the basis."""
         return rows if self.basis is None else rows @ self.basis
 
-    def back(self, row: Float[Tensor, " p"]) -> Float[Tensor, " p"]:
-        """A row out of the basis."""
-        return row if self.basis is None else self.basis @ row
+    def back(self, rows: Float[Tensor, "rows p"]) -> Float[Tensor, "rows p"]:
+        """Rows out of the basis."""
+        return rows if self.basis is None else rows @ self.basis.mT
 
     @cached_property
     def trace(self) -> float:
@@ -85,32 +85,49 @@ class Own:
         return pooled / (self.counts[:, None] + t).clamp_min(1e-12)
 
 
+@dataclass(frozen=True)
+class Linear:
+    """Scores W h + b of a row h in the basis of a `Base`."""
+
+    weight: Float[Tensor, "outputs p"]
+    bias: Float[Tensor, " outputs"]
+
+
+def scores(
+    found: Sequence[Linear], rows: Float[Tensor, "rows p"]
+) -> Float[Tensor, "settings rows outputs"]:
+    """Scores of rows in the basis under each of several settings, in one product."""
+    weights = torch.cat([own.weight for own in found])
+    parts = (rows @ weights.mT).unflatten(1, (len(found), -1)).movedim(1, 0)
+    return parts + torch.stack([own.bias for own in found])[:, None]
+
+
 def discriminants(
     own: Own,
     base: Base,
     others: Totals,
     held: Int[Tensor, " held"],
-    rows: Float[Tensor, "rows p"],
     settings: Sequence[Shrinkage],
-) -> list[Float[Tensor, "rows held"]]:
-    """Scores of rows under each setting: hᵀA⁻¹m_c − ½ m_cᵀA⁻¹m_c + log π_c.
+) -> list[Linear]:
+    """Under each setting hᵀA⁻¹m_c − ½ m_cᵀA⁻¹m_c + log π_c.
 
     A = (dof Ŝ + ν B) / (dof + ν) with the client's own covariance Ŝ and the others' B, then
     shrunk to the identity. In B's eigenbasis Ŝ is a sum of few rows, so A⁻¹ costs little.
     """
     prior = ((own.counts + 1) / (own.counts.sum() + len(own.counts))).log()
-    factor, rows = base.turned(own.factor), base.turned(rows)
+    factor = base.turned(own.factor)
     means = {
         t: base.turned(own.pooled_means(others, held, t))
         for t in dict.fromkeys(s.mean_weight for s in settings)
     }
-    found: dict[Shrinkage, Tensor] = {}
+    found: dict[Shrinkage, Linear] = {}
     for alike in _by_matrix(settings):
         turned = torch.cat([means[s.mean_weight] for s in alike])
         solved = _solve(own.dof, factor, base, alike[0], turned)  # A⁻¹ m_c, a row each
-        scores = rows @ solved.mT - (turned * solved).sum(1) / 2
-        parts = scores.split(len(own.counts), dim=1)
-        found |= {s: part + prior for s, part in zip(alike, parts, strict=True)}
+        halves = (turned * solved).sum(1) / 2
+        parts = (both.split(len(own.counts)) for both in (solved, halves))
+        for s, weight, half in zip(alike, *parts, strict=True):
+            found[s] = Linear(weight, prior - half)
     return [found[s] for s in settings]
 
 
@@ -118,26 +135,25 @@ def regressions(
     own: Own,
     base: Base,
     others: Moments,
-    rows: Float[Tensor, "rows p"],
     settings: Sequence[Shrinkage],
-) -> list[Float[Tensor, "rows 1"]]:
-    """Responses of rows under each setting: m_y + (h − m)ᵀ A⁻¹ a, a ridge regression.
+) -> list[Linear]:
+    """Under each setting m_y + (h − m)ᵀ A⁻¹ a, a ridge regression.
 
     The response is the last feature of `own` and of `others`; A and a are its parts of the
     covariance that `discriminants` has, and `base` is of the features alone.
     """
     features, response = base.turned(own.factor[:, :-1]), own.factor[:, -1]
     theirs = base.turned(others.covariance[:-1, -1][None])[0]
-    found: dict[Shrinkage, Tensor] = {}
+    found: dict[Shrinkage, Linear] = {}
     for alike in _by_matrix(settings):
         first = alike[0]
         of_rows, of_base = _shares(own.dof, first)
         together = of_rows * (response @ features) + of_base * theirs  # a
-        slope = base.back(_solve(own.dof, features, base, first, together[None])[0])
+        slope = _solve(own.dof, features, base, first, together[None])
         slope = slope * (1 - first.ridge)  # A alone is shrunk, not a
         for s in alike:
-            mean = own.pooled_means(others, torch.zeros(1, dtype=torch.int64), s.mean_weight)[0]
-            found[s] = (mean[-1] + (rows - mean[:-1]) @ slope)[:, None]
+            mean = own.pooled_means(others, torch.zeros(1, dtype=torch.int64), s.mean_weight)
+            found[s] = Linear(slope, mean[0, -1] - base.turned(mean[:, :-1])[0] @ slope.mT)
     return [found[s] for s in settings]
 
 

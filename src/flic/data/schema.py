@@ -76,7 +76,9 @@ class SharedFeatures:
         for i, schema in enumerate(schemas):
             for name in schema.features:
                 holders.setdefault(name, []).append(i)
-        names = sorted(name for name, own in holders.items() if len(own) > 1)
+        names = [name for name, own in holders.items() if len(own) > 1]
+        if len({schema.features for schema in schemas}) > 1:
+            names.sort()  # whoever is first; where all have all, their own order saves work
         number: dict[tuple[int, ...], int] = {}
         blocks = [number.setdefault(tuple(holders[name]), len(number)) for name in names]
         return cls(tuple(names), tuple(blocks))

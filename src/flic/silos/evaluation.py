@@ -126,9 +126,10 @@ class Bench:
 
     @property
     def mixes(self) -> bool:
-        """Whether a mix of all candidates is compared too."""
+        """Whether a mix is compared too, of two candidates or more that serve everyone."""
         wanted = not self.settings.candidates or Mix.name in self.settings.candidates
-        return wanted and Mix.name in self.offered and len(self.served) > 1
+        for_all = [own for own in self.served.values() if {*self.federation.names} <= {*own}]
+        return wanted and Mix.name in self.offered and len(for_all) > 1
 
     def learn_all(
         self, names: Iterable[str], encoded: EncodedFederation, trial: Trial

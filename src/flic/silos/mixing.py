@@ -1,8 +1,9 @@
 """A mix of all candidates: what several models say, weighted by what rows of others say of them.
 
 The weights maximise the mean over clients of the likelihood out of fold (of responses: minimise
-the squared error), so clients share them. A client's own are learnt from the others' rows alone:
-what it is promised by cross-validation was not fitted to the rows that promise it.
+the squared error), so clients share them, and it is a mix of candidates that serve all of them. A
+client's own are learnt from the others' rows alone: what it is promised by cross-validation was
+not fitted to the rows that promise it.
 """
 
 from collections.abc import Mapping
@@ -99,12 +100,12 @@ def find_weights(
     """Weights by client, from the rows of the others or as they were before a newcomer came."""
     if before is not None:
         return Weights({client: _of(before, said, client) for client in y}, before)
+    for_all = {name: own for name, own in said.items() if {*y} <= {*own}}
     found = {}
     for client in y:
         others = {other: own for other, own in y.items() if other != client}
-        able = {name: own for name, own in said.items() if client in own}
-        found[client] = _best(able, others, task)
-    return Weights(found, _best(said, y, task))
+        found[client] = _best(for_all, others, task)
+    return Weights(found, _best(for_all, y, task))
 
 
 def _of(weights: Weighed, said: ByCandidate, client: str) -> Weighed:
@@ -113,10 +114,9 @@ def _of(weights: Weighed, said: ByCandidate, client: str) -> Weighed:
 
 
 def _best(said: ByCandidate, y: Mapping[str, np.ndarray], task: Task) -> Weighed:
-    """The weights with which the mix does best, over the clients that every candidate serves."""
+    """The weights with which the mix does best over some clients."""
     names = list(said)
-    able = [client for client in y if all(client in said[name] for name in names)]
-    parts = [_say({n: said[n][client] for n in names}, y[client], task) for client in able]
+    parts = [_say({n: said[n][client] for n in names}, own, task) for client, own in y.items()]
     if not parts:
         return dict.fromkeys(names, 1 / len(names))
     rows = np.concatenate([own for own, _ in parts])
