@@ -145,7 +145,8 @@ def test_a_client_s_rows_are_taken_off_in_the_basis_of_all(name, width):
     everyone = others + mine
     variances, basis = torch.linalg.eigh(everyone.scatter)
     own, left = Own.of(x, y, CLASSES), float(others.dof[0, 0])
-    quick = Base(variances / left, basis, own.factor @ basis / left**0.5)
+    residuals = torch.stack([row - x[y == c].mean(0) for row, c in zip(x, y, strict=True)])
+    quick = Base(variances / left, basis, residuals @ basis / left**0.5)
     rows = client(7, rows=9, width=width)[0]
     found = [
         class_scores(own, base, others, rows, [SETTINGS[name]])[0]

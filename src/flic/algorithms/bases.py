@@ -109,7 +109,8 @@ def _in_basis_of_all(
     left = float(everyone.sums.dof[0, 0]) - own.dof
     whole[side.own] = variances.clamp_min(0) / left
     linked = torch.zeros(width).double().index_fill_(0, side.own, 1.0)[places]
-    base = Base(whole[places], less=own.factor * linked / left**0.5)
+    assert own.spread.rows is not None  # they are few
+    base = Base(whole[places], less=own.spread.rows * linked / left**0.5)
     return Others(columns, Totals(side.sums.count[:, places], total), base, wide)
 
 

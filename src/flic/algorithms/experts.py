@@ -76,7 +76,7 @@ class Known:
         """
         dim, columns = self.pool.dim, self._linear.columns
         own = Own.of(columns, self.slot, len(self.held))
-        spread = (own.factor.square().sum(0) / max(own.dof, 1.0)).sqrt()
+        spread = (own.spread.diagonal / max(own.dof, 1.0)).sqrt()
         spread[spread < 1e-6 * spread.max()] = max(float(spread.max()), 1e-12)
         spread[dim:] = 1.0  # of a response
         base, basis = Base(torch.ones(dim).double()), torch.diag(1 / spread[:dim])

@@ -58,12 +58,61 @@ class Base:
 
 
 @dataclass(frozen=True)
+class Spread:
+    """A client's scatter FᵀF around the means of its classes: by F where its rows are few."""
+
+    rows: Float[Tensor, "some p"] | None = None
+    matrix: Float[Tensor, "p p"] | None = None
+
+    @classmethod
+    def of(
+        cls, h: Float[Tensor, "rows p"], means: Float[Tensor, "held p"], slot: Int[Tensor, " rows"]
+    ) -> "Spread":
+        """Of rows in slots with these means."""
+        p = h.shape[1]
+        if len(h) <= p:
+            return cls(rows=h - means[slot])
+        scatter = torch.zeros(p, p, dtype=torch.float64)
+        for part, own in zip(h.split(CHUNK_ROWS), slot.split(CHUNK_ROWS), strict=True):
+            residuals = part - means[own]
+            scatter.addmm_(residuals.mT, residuals)
+        return cls(matrix=scatter)
+
+    @cached_property
+    def diagonal(self) -> Float[Tensor, " p"]:
+        """Squares of each feature."""
+        if self.matrix is not None:
+            return self.matrix.diagonal()
+        assert self.rows is not None
+        return self.rows.square().sum(0)
+
+    @cached_property
+    def trace(self) -> float:
+        """All squares."""
+        return float(self.diagonal.sum())
+
+    def turned(self, base: Base) -> "Spread":
+        """The same in a basis."""
+        if self.matrix is not None:
+            return Spread(matrix=base.turned(base.turned(self.matrix).mT))
+        assert self.rows is not None
+        return Spread(rows=base.turned(self.rows))
+
+    def without_last(self) -> tuple["Spread", Float[Tensor, " p"]]:
+        """That of all features but the last, and their products with the last."""
+        if self.matrix is not None:
+            return Spread(matrix=self.matrix[:-1, :-1]), self.matrix[:-1, -1]
+        assert self.rows is not None
+        return Spread(rows=self.rows[:, :-1]), self.rows[:, -1] @ self.rows[:, :-1]
+
+
+@dataclass(frozen=True)
 class Own:
     """A client's training rows as its discriminant needs them."""
 
     means: Float[Tensor, "held p"]
     counts: Float[Tensor, " held"]
-    factor: Float[Tensor, "some p"]  # F with FᵀF the scatter: residuals, or p rows that do as well
+    spread: Spread
     dof: float
 
     @classmethod
@@ -73,7 +122,7 @@ class Own:
         total = torch.zeros(num_held, h.shape[1], dtype=torch.float64).index_add_(0, slot, h)
         means = total / counts.clamp_min(1)[:, None]
         dof = max(0.0, float(len(h) - (counts > 0).sum()))
-        return cls(means, counts, scatter_rows(h, means, slot), dof)
+        return cls(means, counts, Spread.of(h, means, slot), dof)
 
     def pooled_means(
         self, others: Totals, held: Int[Tensor, " held"], weight: float
@@ -112,10 +161,10 @@ def discriminants(
     """Under each setting hᵀA⁻¹m_c − ½ m_cᵀA⁻¹m_c + log π_c.
 
     A = (dof Ŝ + ν B) / (dof + ν) with the client's own covariance Ŝ and the others' B, then
-    shrunk to the identity. In B's eigenbasis Ŝ is a sum of few rows, so A⁻¹ costs little.
+    shrunk to the identity. In B's eigenbasis, where Ŝ is a sum of few rows, A⁻¹ costs little.
     """
     prior = ((own.counts + 1) / (own.counts.sum() + len(own.counts))).log()
-    factor = base.turned(own.factor)
+    spread = own.spread.turned(base)
     means = {
         t: base.turned(own.pooled_means(others, held, t))
         for t in dict.fromkeys(s.mean_weight for s in settings)
@@ -123,7 +172,7 @@ def discriminants(
     found: dict[Shrinkage, Linear] = {}
     for alike in _by_matrix(settings):
         turned = torch.cat([means[s.mean_weight] for s in alike])
-        solved = _solve(own.dof, factor, base, alike[0], turned)  # A⁻¹ m_c, a row each
+        solved = _solve(own.dof, spread, base, alike[0], turned)  # A⁻¹ m_c, a row each
         halves = (turned * solved).sum(1) / 2
         parts = (both.split(len(own.counts)) for both in (solved, halves))
         for s, weight, half in zip(alike, *parts, strict=True):
@@ -142,13 +191,14 @@ def regressions(
     The response is the last feature of `own` and of `others`; A and a are its parts of the
     covariance that `discriminants` has, and `base` is of the features alone.
     """
-    features, response = base.turned(own.factor[:, :-1]), own.factor[:, -1]
+    features, response = own.spread.without_last()
+    features, response = features.turned(base), base.turned(response[None])[0]
     theirs = base.turned(others.covariance[:-1, -1][None])[0]
     found: dict[Shrinkage, Linear] = {}
     for alike in _by_matrix(settings):
         first = alike[0]
         of_rows, of_base = _shares(own.dof, first)
-        together = of_rows * (response @ features) + of_base * theirs  # a
+        together = of_rows * response + of_base * theirs  # a
         slope = _solve(own.dof, features, base, first, together[None])
         slope = slope * (1 - first.ridge)  # A alone is shrunk, not a
         for s in alike:
@@ -173,43 +223,43 @@ def _shares(dof: float, s: Shrinkage) -> tuple[float, float]:
     return 1 / rows, s.scatter_weight / rows
 
 
-def scatter_rows(
-    h: Float[Tensor, "rows p"], means: Float[Tensor, "held p"], slot: Int[Tensor, " rows"]
-) -> Float[Tensor, "some p"]:
-    """Rows with the scatter of h around its classes' means: as many as h has, or p."""
-    p = h.shape[1]
-    if len(h) <= p:
-        return h - means[slot]
-    scatter = torch.zeros(p, p, dtype=torch.float64)
-    for part, own in zip(h.split(CHUNK_ROWS), slot.split(CHUNK_ROWS), strict=True):
-        residuals = part - means[own]
-        scatter += residuals.mT @ residuals
-    variances, basis = torch.linalg.eigh(scatter)
-    return variances.clamp_min(0).sqrt()[:, None] * basis.mT
-
-
 def _solve(
     dof: float,
-    factor: Float[Tensor, "some p"],
+    spread: Spread,
     base: Base,
     s: Shrinkage,
     rows: Float[Tensor, "rows p"],
 ) -> Float[Tensor, "rows p"]:
-    """A⁻¹ v of rows v in the basis, by Woodbury's identity: A is diagonal but for few rows."""
+    """A⁻¹ v of rows v in the basis; by Woodbury's identity where A is diagonal but for few rows."""
     p = len(base.variances)
     of_rows, of_base = _shares(dof, s)
-    trace = of_base * base.trace + of_rows * float(factor.square().sum())
+    trace = of_base * base.trace + of_rows * spread.trace
     shift = max(s.ridge * trace / p, 1e-8 * trace / p, 1e-12)
     diagonal = (1 - s.ridge) * of_base * base.variances + shift
-    parts = [(of_rows, factor)] if of_rows else []
+    parts: list[tuple[float, Tensor]] = []
+    if spread.rows is not None and of_rows:
+        parts.append(((1 - s.ridge) * of_rows, spread.rows))
     if base.less is not None and of_base:
-        parts.append((-of_base, base.less))
-    parts = [(weight, own) for weight, own in parts if len(own)]
+        parts.append(((s.ridge - 1) * of_base, base.less))
+    if spread.matrix is not None and of_rows:
+        whole = (1 - s.ridge) * of_rows * spread.matrix + torch.diag(diagonal)
+        for weight, own in parts:
+            whole.addmm_(own.mT, own, alpha=weight)
+        return torch.linalg.solve(whole, rows.mT).mT
+    return _by_woodbury(diagonal, [part for part in parts if len(part[1])], rows)
+
+
+def _by_woodbury(
+    diagonal: Float[Tensor, " p"],
+    parts: Sequence[tuple[float, Tensor]],
+    rows: Float[Tensor, "rows p"],
+) -> Float[Tensor, "rows p"]:
+    """(diag + Σ w FᵀF)⁻¹ v of rows v, of weights w of some rows F."""
     first = rows / diagonal
     if not parts:
         return first
     # Each row counts as ±1 once it is scaled by the root of its weight.
-    scaled = torch.cat([own * ((1 - s.ridge) * abs(weight)) ** 0.5 for weight, own in parts])
+    scaled = torch.cat([own * abs(weight) ** 0.5 for weight, own in parts])
     signs = torch.cat([torch.full((len(own),), weight).sign() for weight, own in parts])
     over = scaled / diagonal
     capacity = torch.diag(signs.double()) + over @ scaled.mT
