@@ -5,7 +5,7 @@ of its features with the linked ones pooled, and of random features of the linke
 linear in its features, so that a client's model is a handful of tensors.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -47,6 +47,9 @@ from flic.shapes import Named
 
 Folds = Sequence[tuple[Tensor, Tensor]]
 """Training and held-out rows."""
+
+ROWS_AT_ONCE = 512
+"""Held-out rows whose answers under all settings are in memory together."""
 
 
 class Known:
@@ -173,7 +176,20 @@ class Known:
 
     def merits(self, name: Expert) -> Float[Tensor, "settings temperatures"]:
         """Cross-validated merit of every setting of an expert."""
-        return self.question.merit(self.question.tempered(self.fold_scores(name)), self.truth)
+        found = self.fold_scores(name)
+        return self._mean(
+            lambda rows: self.question.merit(
+                self.question.tempered(found[:, rows]), self.truth[rows]
+            )
+        )
+
+    def _mean(self, merit: Callable[[slice], Tensor]) -> Tensor:
+        """Mean over all held-out rows of a merit of some; answers of all settings are large."""
+        count, total = len(self.truth), zeros(1)
+        for first in range(0, count, ROWS_AT_ONCE):
+            rows = slice(first, min(first + ROWS_AT_ONCE, count))
+            total = total + (rows.stop - rows.start) / count * merit(rows)
+        return total
 
     def _merits_of(self, name: str) -> Tensor:
         """What the federation found of an expert, or of mixes, for clients like this one."""
@@ -193,13 +209,19 @@ class Known:
     def mix_merits(self) -> Float[Tensor, "settings temperatures weights"]:
         """Cross-validated merit of every mix, with every setting of the mapped expert."""
         parts = [self.best_fold_answers("own"), self.best_fold_answers("linked")]
-        mapped = self.question.tempered(self.fold_scores("mapped"))
-        found = [
-            self.question.merit(self.question.mixed((*parts, mapped), weights), self.truth)
-            for weights in WEIGHTS
-        ]
-        # Mixes without the mapped expert have one merit for all of its settings.
-        return torch.stack(torch.broadcast_tensors(*found), -1)
+        of_mapped = self.fold_scores("mapped")
+
+        def merits(rows: slice) -> Tensor:
+            mapped = self.question.tempered(of_mapped[:, rows])
+            answers = (*(part[rows] for part in parts), mapped)
+            found = [
+                self.question.merit(self.question.mixed(answers, weights), self.truth[rows])
+                for weights in WEIGHTS
+            ]
+            # Mixes without the mapped expert have one merit for all of its settings.
+            return torch.stack(torch.broadcast_tensors(*found), -1)
+
+        return self._mean(merits)
 
     # ---- what came of it -----------------------------------------------------------------
 
