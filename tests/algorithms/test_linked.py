@@ -277,6 +277,14 @@ def test_large_values_are_no_reason_to_stop(ward):
     assert all(torch.isfinite(value).all() for value in server.shared.values())
 
 
+def test_one_row_of_each_class_is_no_reason_to_stop(ward):
+    y = ward[0].train.y
+    first = torch.tensor([int((y == c).nonzero()[0]) for c in y.unique()])
+    few = replace(ward[0], train=ward[0].train.take(first))
+    _, server = learn([few, *ward[1:]])
+    assert all(value.isfinite().all() for value in server.shared.values())
+
+
 def test_constant_features_change_nothing(ward):
     def with_constant(c):
         names = (*c.schema.features, "constant")

@@ -154,6 +154,15 @@ def test_every_silo_decides_what_it_tells_of_its_scatter(linked):
     assert sum(own["test_right"] for own in scores) > sum(own["test_rows"] for own in scores) / 2
 
 
+def test_one_that_alone_tells_its_scatter_takes_part_like_the_others(linked):
+    place = linked(network={"linked": {"random_features": 512}})
+    tell_less(place, south="off", east="off")
+    place.go()
+    assert [r["round"] for r in records(place)] == [-2, -1, 0]
+    assert records(place)[-1]["active"] == NAMES
+    assert all(value.isfinite().all() for value in place.coordinator.server.shared.values())
+
+
 def test_a_silo_tells_no_more_than_the_federation_asks_for(linked):
     network = {"linked": {"random_features": 24, "scatter": "off"}}
     place = linked(network=network)

@@ -17,10 +17,10 @@ UNKNOWN = "ERROR : [/v1/fleet/activate-node][code: 2004] no such key\n"
     [
         ("", "is starting"),
         (ADMITTED, "is let in"),
-        (ADMITTED + LOST, "is not let in: it does not answer"),
+        (ADMITTED + LOST, "is not let in: the coordinator does not answer"),
         (ADMITTED + LOST + "INFO : Connection successful after 27 seconds\n", "is let in"),
-        (ADMITTED + UNKNOWN, "is not let in: it does not know this silo's key"),
-        (LOST + "ERROR: CERTIFICATE_VERIFY_FAILED\n", "is not let in: its certificate is not"),
+        (ADMITTED + UNKNOWN, "is not let in: the coordinator does not know this silo's key"),
+        (LOST + "ERROR: CERTIFICATE_VERIFY_FAILED\n", "is not let in: the coordinator's certificate"),
         (UNKNOWN + ADMITTED, "is let in"),
     ],
 )

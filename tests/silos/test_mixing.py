@@ -11,14 +11,14 @@ from wards import SETTINGS, ward, wards
 from flic.data.tables import client_from_frame, tables_from_frames
 from flic.data.task import Classification, Regression
 from flic.errors import ConfigError, DamagedModel
-from flic.silos.estimator import estimator_of
+from flic.silos.estimator import SiloClassifier, estimator_of
 from flic.silos.evaluation import Bench
 from flic.silos.fitted import FittedClient
 from flic.silos.fitting import fit
 from flic.silos.folder import load, save
 from flic.silos.joining import join
 from flic.silos.mixing import LEAST, Weights, find_weights
-from flic.silos.models import MixModel
+from flic.silos.models import LinkedModel, MixModel
 from flic.silos.settings import FitSettings
 
 TWO = Classification(2)
@@ -176,7 +176,7 @@ def fitted(tables):
 
 def test_the_mix_is_compared_like_everyone(fitted, tables):
     assert {*fitted.verdict.candidates["mix"]} == {*tables.names}
-    assert any(note.startswith("the mix is of ") for note in fitted.notices)
+    assert any(note.startswith("a mix of all is of ") for note in fitted.notices)
 
 
 def test_a_kept_mix_is_the_mean_of_its_parts(fitted):
@@ -217,6 +217,22 @@ def test_a_mix_learns_again_from_new_rows(fitted):
     assert np.abs(few.predict_proba(rows) - before).max() > 0.01
 
 
+def test_another_method_than_the_kept_mix_is_that_method(fitted):
+    rows = wards()["north"]
+    made = SiloClassifier("linked", fitted, "north", 0)
+    made.fit(rows.drop(columns="ill"), rows["ill"])
+    assert isinstance(made.model_, LinkedModel)
+
+
+def test_without_anything_shared_there_is_no_mix():
+    frames = {f"ward {i}": ward(i)[["age", "dose", "ill"]] for i in range(3)}
+    for i, frame in enumerate(frames.values()):
+        frame.columns = [f"age {i}", f"dose {i}", "ill"]
+    tables = tables_from_frames(frames, label="ill")
+    settings = FitSettings(**SETTINGS, candidates=("lda", "boosting", "linked", "mix"))
+    assert not Bench(tables, settings).mixes
+
+
 def test_a_newcomer_has_the_mix_of_what_it_can_join(fitted):
     table, _ = client_from_frame(
         "late", ward(7), label="ill", task=fitted.task, labels=fitted.labels,
@@ -226,6 +242,16 @@ def test_a_newcomer_has_the_mix_of_what_it_can_join(fitted):
     assert "late" in joined.verdict.candidates["mix"]
     unlike = replace(fitted, weights={"keyed": 0.6, "lda": 0.4})  # mostly of what it cannot have
     assert "late" not in join(unlike, table).verdict.candidates["mix"]
+
+
+def test_a_newcomer_whom_most_of_the_mix_does_not_serve_has_none(fitted):
+    names = {name: f"{name} of another kind" for name in ward(7).columns if name != "ill"}
+    table, _ = client_from_frame(
+        "stranger", ward(7).rename(columns=names), label="ill", task=fitted.task,
+        labels=fitted.labels, own_labels={"no": ("0",), "yes": ("1",)},
+    )  # fmt: skip
+    mostly_linked = replace(fitted, weights={"linked": 0.9, "boosting": 0.1})
+    assert "stranger" not in join(mostly_linked, table).verdict.candidates["mix"]
 
 
 def test_a_mix_without_others_is_refused(tables):

@@ -72,7 +72,7 @@ def others_at(pool: Pool, side: Side, places: Int[Tensor, " p"]) -> Others:
         return Others(columns, sums, Base(torch.ones(dim).double()))
     everyone = pool.agreed.everyone(pool.state, pool.space, side.kind)
     rows = pool.rows_in_sums
-    if rows is not None and _few(everyone, side, len(rows)) and not pool.agreed.responses:
+    if rows is not None and _few(pool, everyone, side, rows) and not pool.agreed.responses:
         return _in_basis_of_all(pool, everyone, side, rows, places)
     moments = _scatter(pool, everyone, side).at(places)
     covariance = moments.covariance[:dim, :dim].clone()
@@ -81,10 +81,16 @@ def others_at(pool: Pool, side: Side, places: Int[Tensor, " p"]) -> Others:
     return Others(columns, moments, Base.of(covariance))
 
 
-def _few(everyone: Everyone, side: Side, rows: int) -> bool:
-    """Whether everyone's eigenbasis is of use: all hold all, and the client's rows are few."""
+def _few(pool: Pool, everyone: Everyone, side: Side, rows: Tensor) -> bool:
+    """Whether everyone's eigenbasis is of use: all hold all, and the client's rows are few.
+
+    Others may tell nothing of their scatter; then everyone's is the client's own.
+    """
     width = len(everyone.scale)
-    return everyone.is_of_one_block and len(side.own) == width and rows <= MOST_ROWS * width
+    if not everyone.is_of_one_block or len(side.own) < width or len(rows) > MOST_ROWS * width:
+        return False
+    own = len(rows) - len(class_of(pool.agreed, pool.client.train)[rows].unique())
+    return float(everyone.sums.dof[0, 0]) - own >= 1
 
 
 def _in_basis_of_all(

@@ -80,7 +80,7 @@ class Known:
         dim, columns = self.pool.dim, self._linear.columns
         own = Own.of(columns, self.slot, len(self.held))
         spread = (own.spread.diagonal / max(own.dof, 1.0)).sqrt()
-        spread[spread < 1e-6 * spread.max()] = max(float(spread.max()), 1e-12)
+        spread[spread <= 1e-6 * spread.max()] = max(float(spread.max()), 1e-12)
         spread[dim:] = 1.0  # of a response
         base, basis = Base(torch.ones(dim).double()), torch.diag(1 / spread[:dim])
         return Others(columns / spread, self._nothing, base, basis)

@@ -81,7 +81,7 @@ class Responses(Question):
     own = tuple(Shrinkage(0.0, 0.0, g) for g in (0.001, 0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9))
     pooled = tuple(Shrinkage(t, n, g) for t, n in _LEANING for g in (0.003, 0.03, 0.1, 0.3, 0.7))
     temperatures = (1.0,)
-    word = "squared error, its sign turned"
+    word = "merit (squared error, its sign turned)"
 
     def answers(self, scores: Tensor) -> Tensor:
         return scores

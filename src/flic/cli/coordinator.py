@@ -57,7 +57,12 @@ def _open(folder: Path) -> "Deployment":
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder.")],
     classes: Annotated[
-        str | None, typer.Option(metavar="A,B,…", help="Names of the classes.")
+        str | None,
+        typer.Option(
+            metavar="A,B,…",
+            help="Names of the classes. For responses instead: --set task=regression --set "
+            "range=[0,10].",
+        ),
     ] = None,
     method: Annotated[
         str | None,
@@ -89,7 +94,9 @@ def init(
     if insecure:
         notice("plain text: silos must run on this machine, and nobody's key is checked.")
         return
-    typer.echo(f"for silos: {made.certificates.authority} and {folder / 'federation.json'}")
+    typer.echo(f"for silos: {made.certificates.authority} and {made.folder / 'federation.json'}")
+    if settings.is_closed_form:
+        notice("federation.json holds the salt of column names: send it to silos alone.")
     if place.is_local:
         notice("silos on this machine only; for others, make it with --host NAME.")
 

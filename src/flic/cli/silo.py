@@ -112,7 +112,7 @@ def init(
     )
     member = Membership(silo)
     member.make_key()
-    _show_leaving(silo, silo.announce(settings), exact=federation is not None)
+    _show_leaving(silo, silo.announce(settings), settings, exact=federation is not None)
     typer.echo(f"send {member.public_key} to the operator, who types:")
     typer.echo(f"  flic coordinator admit DIR {name} {member.public_key.name}")
 
@@ -144,7 +144,9 @@ def _found_classes(client: "Client") -> list[str]:
     return sort_values({text for text in texts if text is not None})
 
 
-def _show_leaving(silo: "SiloFolder", leaving: "list[Leaving]", *, exact: bool) -> None:
+def _show_leaving(
+    silo: "SiloFolder", leaving: "list[Leaving]", settings: "FederationSettings", *, exact: bool
+) -> None:
     rows = [[e.what, str(list(e.shape)), str(e.num_bytes), e.when] for e in leaving]
     table(
         f"What leaves this machine, and nothing else ({silo.name})",
@@ -154,10 +156,17 @@ def _show_leaving(silo: "SiloFolder", leaving: "list[Leaving]", *, exact: bool) 
     for when in dict.fromkeys(entry.when for entry in leaving):
         total = sum(entry.num_bytes for entry in leaving if entry.when == when)
         typer.echo(f"bytes {when.removeprefix('once, ').replace('every', 'in every')}: {total}")
-    typer.echo(
-        "never: rows, labels, names and kinds of columns, the embedding φ and the head β, their "
-        "gradients, the private key"
-    )
+    if settings.is_closed_form:
+        typer.echo("never: single rows and labels, names of columns other than as keys, your model")
+        notice(
+            "these are more numbers than a small table has values: whoever sees them, and knows "
+            "the names, may find out about single rows. SECURITY.md says how, and what to do."
+        )
+    else:
+        typer.echo(
+            "never: rows, labels, names and kinds of columns, the embedding φ and the head β, "
+            "their gradients, the private key"
+        )
     if not exact:
         notice(
             "this is for a federation with the usual settings; --federation federation.json shows "
@@ -199,12 +208,14 @@ def status(path: SiloPath, format: Format = "text") -> None:
     stands = f"runs and {found['standing']}" if found["running"] else "does not run"
     typer.echo(f"{found['name']} {stands}")
     for run, round in found["rounds"].items():
-        typer.echo(f"run {run}: has its parameters of round {round}")
+        what = "parameters of round " + str(round) if round > 0 else "model of linked columns"
+        typer.echo(f"run {run}: has its {what}")
     for run, links in found["links"].items():
         told = ", ".join(f"{name} ({count})" for name, count in links.items())
         typer.echo(f"run {run}: columns that so many others have too: {told}")
     if visit := found["last_visit"]:
-        typer.echo(f"last visit: {visit['time']}, {visit['event']} in round {visit['round']}")
+        when = f" in round {visit['round']}" if visit["round"] > 0 else ""
+        typer.echo(f"last visit: {visit['time']}, {visit['event']}{when}")
     if refusal := found["last_refusal"]:
         notice(f"{refusal['time']}: {refusal['message']}")
 
@@ -237,4 +248,4 @@ def leave(path: SiloPath) -> None:
     name = member.silo.name
     typer.echo(f"{name} {'takes part no more' if ran else 'did not run'}; {member.folder} stays.")
     typer.echo(f"to close the door, the operator types: flic coordinator revoke DIR {name}")
-    typer.echo("to come back before that: flic silo start")
+    typer.echo("to come back before that, start it again as you did: flic silo start …")

@@ -38,6 +38,9 @@ class LinkedCoordinator(Coordinator):
     def last_round(self) -> int:
         return LAST
 
+    def number_of(self, round: int) -> int:
+        return round - FIRST + 1
+
     @property
     def stage(self) -> Stage:
         return "prepare"
@@ -93,7 +96,7 @@ class LinkedCoordinator(Coordinator):
             server = self.pooling.start(names)
         elif missing:
             message = (
-                f"{', '.join(missing)} failed in round {self.round - FIRST + 1} of "
+                f"{', '.join(missing)} failed in round {self.number_of(self.round)} of "
                 f"{self.num_rounds} and is left out: the others go on as if it had not been there."
             )
             note(self.folder, "left out", round=self.round, silos=missing, message=message)

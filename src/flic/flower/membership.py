@@ -28,17 +28,18 @@ ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:]+\]|[^:\s]+):(?P<port>\d{1,5})")
 
 #: What Flower's log says when there is no use in trying again, and what that means.
 FINAL = {
-    "CERTIFICATE_VERIFY_FAILED": "its certificate is not of the authority in --ca, has ended, or "
-    "is for another name. Ask the operator for ca.crt and the right name",
-    "WRONG_VERSION_NUMBER": "it does not speak TLS. Ask the operator for the right port",
-    "[code: 2001]": "it takes no silo without a key. Leave out --insecure",
+    "CERTIFICATE_VERIFY_FAILED": "the coordinator's certificate is not of the authority in --ca, "
+    "has ended, or is for another name. Ask the operator for ca.crt and the right name",
+    "WRONG_VERSION_NUMBER": "the coordinator does not speak TLS. Ask the operator for its port",
+    "[code: 2001]": "the coordinator takes no silo without a key. Leave out --insecure",
 }
 #: What may pass: a silo that was killed is refused for some 45 s, and one not admitted until it is.
 NOT_ADMITTED = "[code: 2004]"
 NOT_REACHED = "Connection attempt failed"
 PASSING = {
-    NOT_ADMITTED: "it does not know this silo's key, or did not hear of its end yet",
-    NOT_REACHED: "it does not answer",
+    NOT_ADMITTED: "the coordinator does not know this silo's key, or takes it for its former self. "
+    "After a crash this passes within a minute; else ask the operator whether it is admitted",
+    NOT_REACHED: "the coordinator does not answer. Ask the operator whether it runs",
 }
 
 
@@ -159,8 +160,8 @@ class Membership:
         """Why the time was over, by Flower's log."""
         if NOT_ADMITTED in said:
             return (
-                "it does not know this silo's key. Have the operator admit it: flic coordinator "
-                f"admit DIR {self.silo.name} {self.public_key.name}"
+                "the coordinator does not know this silo's key. Have the operator admit it: flic "
+                f"coordinator admit DIR {self.silo.name} {self.public_key.name}"
             )
         reason = "there was no answer. Check the address, and that the coordinator runs"
         if server.authority is None:

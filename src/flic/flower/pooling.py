@@ -183,8 +183,10 @@ class Pooling:
         found: dict[str, str] = {}
         sums = self._sizes_of(updates, _SUMS)
         mapped = self._sizes_of(updates, _MAPPED)
-        # Of a map, some features are hardly ever above zero: they count as a whole.
-        whole = {name: own.square().mean()[None].sqrt() for name, own in mapped.items()}
+        # Of a map, some features are hardly ever above zero: they count as a whole, without the
+        # response, which may be of any size.
+        width = self.settings.method_settings.linked.random_features
+        whole = {name: own[:width].square().mean()[None].sqrt() for name, own in mapped.items()}
         columns = {name: (*own, *("",) * self._responses) for name, own in keys.items()}
         for sized, known in ((sums, columns), (whole, dict.fromkeys(whole, ("map",)))):
             for name, why in _out_of_proportion(sized, known, factor).items():

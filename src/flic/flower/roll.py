@@ -59,7 +59,10 @@ class Roll:
         silos = read_json(self.folder / SILOS)
         if name not in silos:
             known = ", ".join(map(repr, silos)) or "none so far"
-            raise ConfigError(f"silo is {name!r}; expected one of {known}. Correct the name.")
+            raise ConfigError(
+                f"silo {name!r} is not admitted, or not any more; expected one of {known}. Nothing "
+                "is left to do, unless the name is wrong."
+            )
         if name in self.silos:
             silos[name]["revoked"] = True
             write_json(self.folder / SILOS, silos)

@@ -121,6 +121,10 @@ class Coordinator:
         """The number of the last round."""
         return self.num_rounds
 
+    def number_of(self, round: int) -> int:
+        """How a round is counted by people, from 1."""
+        return round
+
     @property
     def num_rounds(self) -> int:
         """All rounds, with the last one, from which no tensor leaves."""
@@ -310,7 +314,8 @@ class Coordinator:
                     "offences": self.roll.offences(name),
                     "suspended": self.roll.is_suspended(name),
                     "last_round": max(
-                        (r["round"] for r in records if name in r["bytes"]), default=0
+                        (self.number_of(r["round"]) for r in records if name in r["bytes"]),
+                        default=0,
                     ),
                 }
                 for name, node in self.roll.silos.items()

@@ -99,7 +99,9 @@ class _Silo(BaseEstimator):
             shared = self._shared(task)
             return JoinedFlic(shared) if shared else CANDIDATES[method]
         if isinstance(model, MixModel):
-            return self._mix(model, task)
+            if method == Mix.name:
+                return self._mix(model, task)
+            model = next((part.model for part in model.parts if part.candidate == method), None)
         if method == LinkedColumns.name:
             linked = self._linked(model, task)
             if linked is not None:

@@ -126,10 +126,17 @@ class Bench:
 
     @property
     def mixes(self) -> bool:
-        """Whether a mix is compared too, of two candidates or more that serve everyone."""
+        """Whether a mix is compared too: of several candidates that serve everyone, not all alone.
+
+        A newcomer has one if most of what is known of it is of candidates that can serve it.
+        """
+        names = {*self.federation.names}
+        for_all = [name for name, own in self.served.items() if names <= {*own}]
+        shares = any(CANDIDATES[name].federated for name in for_all) and len(for_all) > 1
+        if self.before is not None:
+            shares = shares and sum(self.before.weights.get(n, 0.0) for n in for_all) > 0.5
         wanted = not self.settings.candidates or Mix.name in self.settings.candidates
-        for_all = [own for own in self.served.values() if {*self.federation.names} <= {*own}]
-        return wanted and Mix.name in self.offered and len(for_all) > 1
+        return wanted and Mix.name in self.offered and shares
 
     def learn_all(
         self, names: Iterable[str], encoded: EncodedFederation, trial: Trial

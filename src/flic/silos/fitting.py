@@ -71,7 +71,7 @@ def fit(
         notices=(
             *federation.notices,
             *_explanations(encoded, settings, learned),
-            *_mix(final.weights.of_all),
+            *_mixes(final),
         ),
         linked=learned[LinkedColumns.name].linked if LinkedColumns.name in learned else None,
     )
@@ -141,11 +141,18 @@ def _explanations(
     return explanations(encoded, settings, linked) if linked is not None else ()
 
 
-def _mix(weights: Weighed) -> Iterator[str]:
-    if weights:
-        ordered = sorted(weights.items(), key=lambda item: -item[1])
-        told = ", ".join(f"{name} {weight:.0%}" for name, weight in ordered)
-        yield f"the mix is of {told}, by the rows of all clients; a client's own, by the others'."
+def _mixes(final: Trial) -> Iterator[str]:
+    """What mixes are of: by the rows of all clients, and where one is kept, by the others'."""
+    if final.weights.of_all:
+        yield f"a mix of all is of {_shown(final.weights.of_all)} by the rows of all clients."
+    for client, choice in final.choices["kept"].items():
+        if choice.candidate == Mix.name:
+            yield f"client '{client}': its mix is of {_shown(final.weights.of_client[client])}."
+
+
+def _shown(weights: Weighed) -> str:
+    ordered = sorted(weights.items(), key=lambda item: -item[1])
+    return ", ".join(f"{name} {weight:.0%}" for name, weight in ordered)
 
 
 def _clients(

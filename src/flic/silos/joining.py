@@ -134,8 +134,7 @@ def join(fitted: FittedFederation, table: SiloTable, *, workers: int = 1) -> Fit
         offered[FlicNetwork.name] = JoinedFlic(fitted.shared)
     if fitted.linked is not None:
         offered[LinkedColumns.name] = JoinedLinked(fitted.linked)
-    if sum(weight for name, weight in fitted.weights.items() if name in offered) > 0.5:
-        offered[Mix.name] = CANDIDATES[Mix.name]  # what is known of it is mostly of these
+    offered[Mix.name] = CANDIDATES[Mix.name]
     bench = Bench(
         TableFederation(fitted.task, fitted.labels, (table,)),
         fitted.settings,
