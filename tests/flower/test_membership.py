@@ -20,7 +20,7 @@ UNKNOWN = "ERROR : [/v1/fleet/activate-node][code: 2004] no such key\n"
         (ADMITTED + LOST, "is not let in: the coordinator does not answer"),
         (ADMITTED + LOST + "INFO : Connection successful after 27 seconds\n", "is let in"),
         (ADMITTED + UNKNOWN, "is not let in: the coordinator does not know this silo's key"),
-        (LOST + "ERROR: CERTIFICATE_VERIFY_FAILED\n", "is not let in: the coordinator's certificate"),
+        (LOST + "ERROR: CERTIFICATE_VERIFY_FAILED\n", "is not let in: the coordinator's"),
         (UNKNOWN + ADMITTED, "is let in"),
     ],
 )
