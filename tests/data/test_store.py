@@ -8,7 +8,6 @@ from urllib.error import URLError
 import numpy as np
 import pytest
 
-from flic.data import store
 from flic.data.store import load_arrays, save_arrays
 from flic.errors import DataError
 
@@ -64,7 +63,7 @@ def cache(tmp_path, monkeypatch) -> Path:
 @pytest.fixture
 def openml(monkeypatch) -> OpenML:
     stand_in = OpenML()
-    monkeypatch.setattr(store, "fetch_openml", stand_in)
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", stand_in)
     return stand_in
 
 
@@ -73,7 +72,7 @@ def no_network(monkeypatch) -> None:
     def fail(**_: object) -> None:
         raise URLError("no route to host")
 
-    monkeypatch.setattr(store, "fetch_openml", fail)
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", fail)
 
 
 def small_mfeat(value: int = 0) -> dict[str, np.ndarray]:
@@ -166,7 +165,7 @@ def test_a_broken_connection_is_said(cache, monkeypatch):
     def fail(**_: object) -> None:
         raise IncompleteRead(b"half")
 
-    monkeypatch.setattr(store, "fetch_openml", fail)
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", fail)
     with pytest.raises(DataError, match="could not be fetched from OpenML"):
         load_arrays("usps")
 
