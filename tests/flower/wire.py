@@ -38,15 +38,26 @@ class Recorder:
         self._inward.load_cert_chain(certificate.server, certificate.server_key)
         self._onward = ssl.create_default_context(cafile=server.authority)
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
         host, port = self.door.address.split(":")
         opening = asyncio.start_server(self._visit, host, int(port), ssl=self._inward)
         self._listening = self._do(opening)
 
     def close(self) -> None:
         """Let nobody in any more."""
-        self._listening.close()
+        self._do(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(30)
+        self._loop.close()
+
+    async def _end(self) -> None:
+        self._listening.close()
+        visits = asyncio.all_tasks() - {asyncio.current_task()}
+        for visit in visits:
+            visit.cancel()
+        await asyncio.gather(*visits, return_exceptions=True)
+        await asyncio.sleep(0.2)  # in which connections say good-bye
 
     def _do(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
@@ -62,13 +73,15 @@ class Recorder:
 async def _pump(
     source: asyncio.StreamReader, target: asyncio.StreamWriter, copy: bytearray | None = None
 ) -> None:
-    with suppress(OSError):
-        while data := await source.read(65_536):
-            if copy is not None:
-                copy += data
-            target.write(data)
-            await target.drain()
-    target.close()
+    try:
+        with suppress(OSError):
+            while data := await source.read(65_536):
+                if copy is not None:
+                    copy += data
+                target.write(data)
+                await target.drain()
+    finally:
+        target.close()
 
 
 def requests(streams: Sequence[bytes]) -> Iterator[tuple[str, str, bytes]]:
