@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from flic.algorithms import MethodSettings, ServerState, bases
+from flic.algorithms import MethodSettings, ServerState, bases, experts
 from flic.algorithms.bases import Side, others_at
 from flic.algorithms.estimators import Lda, Ridge
 from flic.algorithms.experts import Known, apply_mix, place_of
@@ -19,6 +19,7 @@ from flic.federation.work import Task, Workshop
 
 CLASSES, FEATURES = 3, 12
 QUESTION = Classification(CLASSES)
+RESPONSE = Regression(30.0, 70.0)
 SETTINGS = MethodSettings.model_validate({"linked": {"random_features": 32}})
 NAMES = tuple(f"f{i}" for i in range(FEATURES))
 CENTRES = torch.randn(CLASSES, FEATURES, generator=torch.Generator().manual_seed(0)) * 0.7
@@ -277,6 +278,18 @@ def test_large_values_are_no_reason_to_stop(ward):
     assert all(torch.isfinite(value).all() for value in server.shared.values())
 
 
+@pytest.mark.parametrize("task", ["classes", "responses"])
+def test_merits_of_rows_in_parts_are_those_of_all_rows(ward, answered, monkeypatch, task):
+    clients, question = (ward, QUESTION) if task == "classes" else (answered, RESPONSE)
+    shop, server = learn(clients, task=question)
+    known = Known(shop.algorithm.agreed, server.shared, clients[0])
+    whole = [known.merits("own"), known.merits("linked"), known.mix_merits()]
+    monkeypatch.setattr(experts, "ROWS_AT_ONCE", 5)  # of 18, so that the last part is smaller
+    parts = [known.merits("own"), known.merits("linked"), known.mix_merits()]
+    for one, other in zip(whole, parts, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
 def test_one_row_of_each_class_is_no_reason_to_stop(ward):
     y = ward[0].train.y
     first = torch.tensor([int((y == c).nonzero()[0]) for c in y.unique()])
@@ -349,7 +362,7 @@ def with_response(client, seed):
 
 
 def r2(clients, method, settings=SETTINGS):
-    task = Regression(30.0, 70.0)
+    task = RESPONSE
     data = FederatedData("responses", task, tuple(clients))
     roster = Roster(data, settings.embedding, dtype=torch.float32)
     if method is Linked:
@@ -386,7 +399,7 @@ def test_responses_with_nothing_linked_are_no_worse_than_a_ridge_alone(answered)
 
 
 def test_the_model_of_responses_as_tensors_is_the_client_s_prediction(answered):
-    shop, server = learn(answered, task=Regression(30.0, 70.0))
+    shop, server = learn(answered, task=RESPONSE)
     client = answered[2]
     model = Known(shop.algorithm.agreed, server.shared, client).model()
     [found] = shop.algorithm.predict(

@@ -7,6 +7,7 @@ import pytest
 from flic.errors import ConfigError, FederationError
 from flic.flower import keys
 from flic.flower.deployment import Deployment, Place
+from flic.flower.rounds import Coordinator
 from flic.flower.settings import FederationSettings
 from flic.flower.supernode import free_port
 
@@ -39,11 +40,19 @@ def test_a_key_is_admitted_once_and_revoked_for_good(tmp_path):
         )
         assert made.admit("north", north) == node
 
+        # As if it had gone down before Flower heard of a revocation: it can be repeated.
+        Coordinator.open(made.folder).roll.revoke("north")
+        with pytest.raises(ConfigError, match="Flower has not heard of it"):
+            made.admit("north", south)
         made.revoke("north")
         assert json.loads(silos.read_text()) == {}
+        with pytest.raises(ConfigError, match="is not admitted, or not any more"):
+            made.revoke("north")
         with pytest.raises(ConfigError, match="was revoked"):
             made.admit("north", north)
         assert made.admit("north", south) != node
+        named = json.loads((made.folder / "keys.json").read_text())
+        assert [*named.values()] == ["north", "north"]  # a log may show the old one yet
         with pytest.raises(FederationError, match="runs already"):
             made.start()
     finally:

@@ -128,3 +128,10 @@ def test_what_is_no_public_key_is_refused(content, reason, tmp_path):
         path.write_text(content)
     with pytest.raises(ConfigError, match=reason):
         keys.read_public(path)
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]", "2001:db8::7", "here.example.org:9443"])
+def test_a_host_that_the_coordinator_does_not_listen_on_is_refused(host):
+    with pytest.raises(ConfigError, match=r"expected a name or an IPv4 address.* --port"):
+        certificates.refuse_other_than_ipv4(["localhost", host])
+    certificates.refuse_other_than_ipv4(["localhost", "192.0.2.7", "here.example.org"])

@@ -3,11 +3,13 @@
 import json
 import re
 import shlex
+import signal
 import socket
 import ssl
 import stat
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -18,6 +20,7 @@ from click import Group
 from typer.main import get_command
 
 from flic.cli.main import app, main
+from flic.flower.deployment import Deployment
 from flic.flower.supernode import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -242,6 +245,31 @@ def test_the_network_reaches_no_control(flic, tmp_path):
     finally:
         assert flic("coordinator stop c")[1] == "stopped\n"
     assert "only for the operator" in (tmp_path / "c/superlink.log").read_text()
+
+
+def test_of_linked_columns_it_is_said_what_the_sums_may_show(flic, rows):
+    code, said = flic("coordinator init c --classes well,ill --method linked")
+    assert (code, "holds the salt of column names" in said) == (0, True)
+    words = "silo init s --data rows.csv --label num --class well=0 --class ill=1,2"
+    code, said = flic(f"{words} --federation c/federation.json")
+    assert code == 0, said
+    assert "never: single rows and labels, names of columns other than as keys" in said
+    assert "more numbers than a small table has values" in said
+    assert "keys of columns" in said
+
+
+@pytest.mark.slow
+def test_a_start_that_is_interrupted_leaves_nothing_running(flic, tmp_path):
+    assert flic(f"coordinator init c --classes a,b --port {free_port()}")[0] == 0
+    with subprocess.Popen([FLIC, "coordinator", "start", "c"], cwd=tmp_path) as starting:
+        service = Deployment.open(tmp_path / "c").service
+        until = time.monotonic() + 60
+        while not service.running and time.monotonic() < until:
+            time.sleep(0.02)
+        assert service.running
+        starting.send_signal(signal.SIGINT)
+        assert starting.wait(60) != 0
+    assert not service.running
 
 
 @pytest.mark.slow

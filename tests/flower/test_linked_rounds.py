@@ -89,6 +89,7 @@ def test_three_rounds_give_the_simulator_s_result(linked, changes):
         assert figures == {k: theirs[name][k] for k in figures}
     status = place.coordinator.status()
     assert (status["done"], status["rounds_done"], status["rounds"]) == (True, 3, 3)
+    assert {own["last_round"] for own in status["silos"].values()} == {3}
 
 
 def test_responses_are_pooled_and_predicted(linked):
@@ -107,6 +108,14 @@ def test_responses_are_pooled_and_predicted(linked):
         for number, record in enumerate(records(place), start=1):
             due = [e.num_bytes for e in announced if e.when == f"once, in round {number}"]
             assert record["bytes"][name] == sum(due)
+
+
+def test_large_responses_do_not_hide_a_map_out_of_proportion(linked):
+    frames = {name: frame.assign(stay=frame["stay"] * 1e5) for name, frame in frames_of().items()}
+    place = linked(**{**RESPONSES, "range": (0.0, 1e6)}, frames=frames)
+    place.grid.change = lying(-1, all_but_last_of(MAPPED + "total", 1e3))
+    place.go(2)
+    assert [*records(place)[-1]["refused"]] == ["east"]
 
 
 def test_a_silo_whose_responses_are_in_other_units_is_refused(linked):
@@ -300,11 +309,19 @@ def scaled(part, factor, offset=0.0):
 
 def last_of(part, factor):
     """Only the response of a silo's sums, which stands last."""
+    return some_of(part, slice(-1, None), factor)
 
+
+def all_but_last_of(part, factor):
+    """All but the response."""
+    return some_of(part, slice(-1), factor)
+
+
+def some_of(part, which, factor):
     def change(content):
         old = content["update"][part]
         data = np.frombuffer(old.data, "<f8").copy()
-        data[-1] *= factor
+        data[which] *= factor
         content["update"][part] = replace(old, data=data.tobytes())
         return content
 

@@ -5,7 +5,6 @@ DIR/
   flower/admitting.pub   the key that is being registered
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 from flic.errors import ConfigError, FederationError
 from flic.federation.checkpoint import write_atomically
 from flic.flower.keys import read_public
-from flic.flower.roll import Roll, write_json
+from flic.flower.roll import Roll, read_json, write_json
 from flic.report.run_folder import alone_in
 
 KEYS = "keys.json"
@@ -98,4 +97,4 @@ class Admission:
         return {int(n["node-id"]) for n in nodes if n["status"] != "unregistered"}
 
     def _keys(self) -> dict[str, str]:
-        return json.loads((self.folder / KEYS).read_bytes())
+        return read_json(self.folder / KEYS)

@@ -4,7 +4,7 @@ A silo that holds `ca.crt` knows that it speaks to this coordinator and to nobod
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -97,6 +97,16 @@ def is_loopback(host: str) -> bool:
     """Whether a name or address never leaves this machine."""
     address = _as_address(host)
     return host == "localhost" if address is None else address.is_loopback
+
+
+def refuse_other_than_ipv4(hosts: Iterable[str]) -> None:
+    """Refuse addresses at which the SuperLink, which takes one kind, would not be found."""
+    for host in hosts:
+        if ":" in host:
+            raise ConfigError(
+                f"--host {host}: an IPv6 address, or one with a port; expected a name or an IPv4 "
+                "address, on all of which the coordinator listens. The port is --port."
+            )
 
 
 def _signed(

@@ -12,7 +12,6 @@ DIR/                 beside what `rounds` keeps there
 import json
 import ssl
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -25,7 +24,7 @@ from flic.errors import ConfigError, FederationError, RunFolderError
 from flic.federation.checkpoint import write_atomically
 from flic.flower import certificates
 from flic.flower.admission import KEYS, Admission
-from flic.flower.certificates import Certificates, is_loopback
+from flic.flower.certificates import Certificates, is_loopback, refuse_other_than_ipv4
 from flic.flower.processes import Service, ask_flower, environment, script
 from flic.flower.roll import write_json
 from flic.flower.rounds import Coordinator
@@ -67,7 +66,7 @@ class Deployment:
             raise RunFolderError(
                 f"{folder} already holds something; expected a new or empty folder. Choose another."
             )
-        _refuse_other_than_ipv4(place.hosts)
+        refuse_other_than_ipv4(place.hosts)
         if place.insecure and not place.is_local:
             raise ConfigError(
                 f"--insecure with the hosts {', '.join(place.hosts)}: plain text is for this "
@@ -156,7 +155,7 @@ class Deployment:
         if self.place.insecure:
             raise ConfigError(f"{self.folder} has no certificates: it was made with --insecure.")
         hosts = hosts or self.place.hosts
-        _refuse_other_than_ipv4(hosts)
+        refuse_other_than_ipv4(hosts)
         certificates.renew(self.certificates, hosts)
         place = self.place.model_copy(update={"hosts": hosts})
         write_json(self.folder / FACTS, place.model_dump(mode="json"))
@@ -339,13 +338,3 @@ class Deployment:
         path, content = home / "config.toml", "\n".join(lines).encode()
         if not path.exists() or path.read_bytes() != content:
             write_atomically(path, content)
-
-
-def _refuse_other_than_ipv4(hosts: Iterable[str]) -> None:
-    """Refuse addresses at which the SuperLink, which takes one kind, would not be found."""
-    for host in hosts:
-        if ":" in host:
-            raise ConfigError(
-                f"--host {host}: an IPv6 address, or one with a port; expected a name or an IPv4 "
-                "address, on all of which the coordinator listens. The port is --port."
-            )

@@ -349,7 +349,7 @@ class Coordinator:
         return self.stage in ("prepare", "update")
 
     def _contributing(self, answers: Answers) -> int:
-        """Silos that a quorum counts: an average of others is no mean over a silent one's rows."""
+        """Silos that a quorum counts: who sends nothing hides nobody else among its rows."""
         if self.stage == "prepare":
             return len(answers.updates)
         return sum(bool(update.entries) for update in answers.updates)

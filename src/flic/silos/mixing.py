@@ -53,7 +53,7 @@ class Mix(Candidate):
     """All of some candidates at once; of none, it serves nobody."""
 
     name = "mix"
-    title = "a mix of all of these"
+    title = "a mix of all candidates"
     federated = True
 
     def __init__(

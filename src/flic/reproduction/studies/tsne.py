@@ -37,6 +37,8 @@ _MARKERS = "osD"  # a client each
 
 def _embed(epochs: int, seed: int, rows: int, desk: Desk) -> dict[str, Any]:
     """Projected rows and anchors, and the distances of classes from their anchors."""
+    from sklearn.manifold import TSNE
+
     desk.tell(f"{epochs} epochs, seed {seed}")
     workshop = _workshop(epochs, seed)
     server = workshop.algorithm.init_server()
@@ -53,8 +55,6 @@ def _embed(epochs: int, seed: int, rows: int, desk: Desk) -> dict[str, Any]:
             shown = torch.linspace(0, len(z) - 1, min(rows, len(z))).long()
             points += [(part, i, int(split.y[j]), z[j]) for j in shown]
     flat = torch.stack([row for *_, row in points] + list(anchors)).numpy()
-    from sklearn.manifold import TSNE
-
     drawn = TSNE(random_state=seed, init="pca").fit_transform(flat).round(2).tolist()
     return {
         "points": [[*point[:3], *xy] for point, xy in zip(points, drawn, strict=False)],
