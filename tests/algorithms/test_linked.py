@@ -230,12 +230,26 @@ def with_scatter(scatter):
     return MethodSettings.model_validate({"linked": linked})
 
 
-@pytest.mark.parametrize("scatter", ["diagonal", "off"])
-def test_what_a_client_does_not_send_of_its_scatter_never_leaves(ward, scatter):
+SUMS = {"count", "total"}
+SQUARES = SUMS | {"variance", "dof"}
+PRODUCTS = SQUARES | {"cross", "pairs"}
+
+
+@pytest.mark.parametrize(
+    ("scatter", "as_they_are", "mapped"),
+    [
+        ("off", SUMS, SUMS),
+        ("diagonal", SQUARES, SQUARES),
+        ("projected", SQUARES, PRODUCTS),
+        ("full", PRODUCTS, PRODUCTS),
+    ],
+)
+def test_what_a_client_does_not_send_of_its_scatter_never_leaves(
+    ward, scatter, as_they_are, mapped
+):
     settings = with_scatter(scatter)
     shop, server = learn(ward, settings=settings)
-    kept = {"diagonal": {"count", "total", "variance", "dof"}, "off": {"count", "total"}}[scatter]
-    for round in (-2, -1):
+    for round, kept in ((-2, as_they_are), (-1, mapped)):
         task = Task("prepare", ServerState(round, server.shared), ("client-1",), [{}])
         [update] = shop.do(task).updates
         sums = {n.split(".")[-1] for n in update.entries if n.startswith("moments.")}

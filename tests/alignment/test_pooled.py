@@ -200,3 +200,25 @@ def test_rows_at_the_end_of_single_precision_do_not_overflow():
     torch.testing.assert_close(scaled.covariance.diagonal(), torch.ones(4).double())
     own, base = Own.of(h, y, CLASSES), Base.of(scaled.covariance)
     assert torch.isfinite(class_scores(own, base, scaled, h, [SETTINGS["both"]])).all()
+
+
+def test_private_features_are_a_block_of_their_own_where_others_decide_alone():
+    """At ν = ∞, where others know of no covariance with them: κ = 1 of a sum of two blocks."""
+    x, y = client(0)
+    theirs, _ = client(1)
+    covariance = torch.eye(6).double()
+    covariance[:4, :4] = torch.corrcoef(theirs[:, :4].mT)
+    held, shrinkage = torch.arange(CLASSES), [Shrinkage(0.0, math.inf, 0.3)]
+
+    def scored(places):
+        own = Own.of(x[:, places], y, CLASSES)
+        nothing = moments(x[:0, places], y[:0])
+        base = Base.of(covariance[places][:, places])
+        found = discriminants(own, base, nothing, held, shrinkage)
+        return scores(found, base.turned(x[:, places]))[0]
+
+    linked, private = torch.arange(4), torch.arange(4, 6)
+    counts = torch.bincount(y, minlength=CLASSES) + 1
+    prior = (counts.double() / counts.sum()).log()  # is in both blocks, and counts once
+    both = scored(linked) + scored(private) - prior
+    torch.testing.assert_close(scored(torch.arange(6)), both, rtol=0, atol=1e-10)

@@ -144,21 +144,27 @@ def tell_less(place, **scatter):
 
 def test_every_silo_decides_what_it_tells_of_its_scatter(linked):
     place = linked()
-    tell_less(place, north="off", south="diagonal")
+    tell_less(place, north="off", south="projected")
     place.go()
-    sent = {name: set() for name in NAMES}
+    sent = {(name, kind): set() for name in NAMES for kind in ("linear", "mapped")}
     for name, content in answers(place):
         for record in content.array_records.values():
-            sent[name] |= {key.rsplit(".")[-1] for key in record if key.startswith("moments.")}
-    assert sent == {"east": {*SENT["full"]}, "north": {*SENT["off"]}, "south": {*SENT["diagonal"]}}
+            for key in record:
+                if key.startswith("moments."):
+                    _, _, kind, what = key.split(".")
+                    sent[name, kind].add(what)
+    told = {"east": ("full", "full"), "north": ("off", "off"), "south": ("diagonal", "full")}
+    for name, own in told.items():
+        for kind, detail in zip(("linear", "mapped"), own, strict=True):
+            assert sent[name, kind] == {*SENT[detail]}
     for name in NAMES:
         announced = place.silo(name).announce(place.coordinator.settings)
         for number, record in enumerate(records(place), start=1):
             due = [e.num_bytes for e in announced if e.when == f"once, in round {number}"]
             assert record["bytes"][name] == sum(due)
     sums = place.coordinator.server.shared
-    rows = len(pd.read_csv(place.silo("east").folder / "rows.csv"))
-    assert sums["moments.linked.mapped.pairs"][0] < rows < sums["moments.linked.mapped.dof"][0]
+    _, together, _ = sums["moments.linked.linear.pairs"]  # of age and pulse, by who tells of both
+    assert together == 0 < sums["moments.linked.mapped.pairs"][0]
     scores = records(place)[-1]["scores"].values()
     assert sum(own["test_right"] for own in scores) > sum(own["test_rows"] for own in scores) / 2
 

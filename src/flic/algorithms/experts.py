@@ -98,8 +98,6 @@ class Known:
     @cached_property
     def _linked(self) -> Others:
         """The linked columns alone."""
-        if bool(self.pool.is_linked.all()):
-            return self._joint
         return others_at(self.pool, self._linear, self._linked_places)
 
     @cached_property
@@ -113,19 +111,31 @@ class Known:
         return others_at(self.pool, side, torch.arange(len(side.shift)))
 
     def _grid(self, name: Expert) -> list[tuple[Others, Sequence[Shrinkage]]]:
-        """The parts of an expert's grid, in order."""
+        """The parts of an expert's grid, in order; if the rest is the same again, only the first.
+
+        Private columns are left out, or stand beside the linked ones. Others know nothing of how
+        the two vary together, so that at ν = ∞ private columns are a block of their own.
+        """
         own, pooled = self.question.own, self.question.pooled
         if name == "own":
             return [(self._alone, own)]
         if not self.pool.has_links:
-            return [(self._alone, [own[2]] * self.question.grid(name))]
+            return [(self._alone, [own[2]])]
         if name == "mapped":
             return [(self._mapped, pooled)]
+        if bool(self.pool.is_linked.all()):
+            return [(self._joint, pooled)]
         return [(self._linked, pooled), (self._joint, pooled)]
 
     def _at(self, name: Expert, setting: int) -> tuple[Others, Shrinkage]:
         """Columns and shrinkage at a place of a grid."""
-        return [(o, s) for o, settings in self._grid(name) for s in settings][setting]
+        every = [(o, s) for o, settings in self._grid(name) for s in settings]
+        return every[setting % len(every)]
+
+    def _of_whole_grid(self, name: Expert, merits: Tensor) -> Tensor:
+        """Merits by setting, of all of them where some were left out as the same again."""
+        again = self.question.grid(name) // len(merits)
+        return merits.repeat(again, *(1,) * (merits.ndim - 1))
 
     def _learnt(self, others: Others, train: Tensor, settings: Sequence[Shrinkage]) -> list[Linear]:
         """What is learnt from the client's `train` rows and the others, under every setting."""
@@ -164,24 +174,23 @@ class Known:
         return torch.cat([truth[test] for _, test in self.folds])
 
     def fold_scores(self, name: Expert) -> Float[Tensor, "settings rows held"]:
-        """Scores of held-out rows under every setting of an expert's grid."""
-        found = []
-        for train, test in self.folds:
-            done: dict[int, Tensor] = {}
-            for others, settings in self._grid(name):
-                if id(others) not in done:  # with no private columns, both halves are the same
-                    done[id(others)] = self._scores(others, train, test, settings)
-            found.append(torch.cat([done[id(others)] for others, _ in self._grid(name)]))
+        """Scores of held-out rows under every setting of the parts of an expert's grid."""
+        parts = self._grid(name)
+        found = [
+            torch.cat([self._scores(others, *rows, settings) for others, settings in parts])
+            for rows in self.folds
+        ]
         return torch.cat(found, 1)
 
     def merits(self, name: Expert) -> Float[Tensor, "settings temperatures"]:
         """Cross-validated merit of every setting of an expert."""
         found = self.fold_scores(name)
-        return self._mean(
+        of_parts = self._mean(
             lambda rows: self.question.merit(
                 self.question.tempered(found[:, rows]), self.truth[rows]
             )
         )
+        return self._of_whole_grid(name, of_parts)
 
     def _mean(self, merit: Callable[[slice], Tensor]) -> Tensor:
         """Mean over all held-out rows of a merit of some; answers of all settings are large."""
@@ -221,7 +230,7 @@ class Known:
             # Mixes without the mapped expert have one merit for all of its settings.
             return torch.stack(torch.broadcast_tensors(*found), -1)
 
-        return self._mean(merits)
+        return self._of_whole_grid("mapped", self._mean(merits))
 
     # ---- what came of it -----------------------------------------------------------------
 

@@ -74,7 +74,7 @@ class Linked(Algorithm):
         for space, features in self.agreed.shared.items():
             for kind in kinds if features.names else ():
                 shapes = self.agreed.layout(space, kind).shapes
-                for part in SENT[self.agreed.settings.scatter]:
+                for part in SENT[self.agreed.detail(kind)]:
                     shared[f"moments.{space}.{kind}.{part}"] = zeros(*shapes[part])
         question = question_of(self.agreed.task)
         temperatures = len(question.temperatures)
@@ -133,7 +133,7 @@ class Linked(Algorithm):
         space = client.schema.space
         if not {*client.schema.features} & {*self.agreed.shared[space].names}:
             return {}
-        sent = sent_sums(self.agreed, client, self.agreed.settings.scatter)
+        sent = sent_sums(self.agreed, client, self.agreed.detail("linear"))
         return _entries(f"moments.{space}.linear.", sent)
 
     def _mapped_sums_and_merits(self, server: ServerState, client: ClientData) -> dict[str, Entry]:

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from flic.algorithms.settings import LinkedConfig
-from flic.alignment.moments import CHUNK_ROWS, Layout, Moments, Place, Scatter, Totals
+from flic.algorithms.settings import LinkedConfig, Scatter
+from flic.alignment.moments import CHUNK_ROWS, Detail, Layout, Moments, Place, Totals
 from flic.alignment.unlike import Marginals
 from flic.data.client_data import ClientData, Split
 from flic.data.schema import SharedFeatures
@@ -24,6 +24,14 @@ from flic.shapes import Named
 
 Kind = Literal["linear", "mapped"]
 """Sums of the features as they are, or under the random map."""
+
+DETAILS: Mapping[Scatter, Mapping[Kind, Detail]] = {
+    "off": {"linear": "off", "mapped": "off"},
+    "diagonal": {"linear": "diagonal", "mapped": "diagonal"},
+    "projected": {"linear": "diagonal", "mapped": "full"},
+    "full": {"linear": "full", "mapped": "full"},
+}
+"""What is told of the scatter of each kind of sums, from least to most."""
 
 Sent = Mapping[Kind, Named]
 """What of everyone's sums is one client's own."""
@@ -82,6 +90,10 @@ class Agreed:
         """Clients that choose settings together: of a space, or of all that share nothing."""
         shares_nothing = len(self.shared) > 1 and not self.shared[space].names
         return PRIVATE if shares_nothing else space
+
+    def detail(self, kind: Kind) -> Detail:
+        """What is told of the scatter of a kind of sums."""
+        return DETAILS[self.settings.scatter][kind]
 
     def layout(self, space: str, kind: Kind) -> Layout:
         """How the sums of a space travel."""
@@ -185,7 +197,7 @@ class Pool:
 
     @cached_property
     def _sent_linear(self) -> Named:
-        return sent_sums(self.agreed, self.client, self.agreed.settings.scatter)
+        return sent_sums(self.agreed, self.client, self.agreed.detail("linear"))
 
     def sent_totals(self, kind: Kind) -> Named:
         """Rows and sums of what was sent; products of features are not needed often."""
@@ -197,17 +209,17 @@ class Pool:
 
     @cached_property
     def _sent_mapped(self) -> Named:
-        return self._mapped_sums(self.agreed.settings.scatter)
+        return self._mapped_sums(self.agreed.detail("mapped"))
 
-    def _mapped_sums(self, scatter: Scatter) -> Named:
+    def _mapped_sums(self, detail: Detail) -> Named:
         """What the client sends of its rows under the random map."""
         if not self.has_links:
             return {}
         width = self.agreed.settings.random_features + self.agreed.responses
         parts = _parts(self.agreed, self.client.train, enough(self.agreed, self.client))
         place = Place(self.agreed.num_classes, torch.arange(width), width)
-        sums = _kind_of_sums(scatter).of_parts(((self.mapped(c), y) for c, y in parts), place)
-        return self.agreed.layout(self.space, "mapped").pack(sums, scatter)
+        sums = _kind_of_sums(detail).of_parts(((self.mapped(c), y) for c, y in parts), place)
+        return self.agreed.layout(self.space, "mapped").pack(sums, detail)
 
     @property
     def rows_in_sums(self) -> Int[Tensor, " rows"] | None:
@@ -286,18 +298,18 @@ def apply_map(z: Tensor, directions: Tensor, offsets: Tensor) -> Float[Tensor, "
     return 2 * (z.clamp(-_CLIP, _CLIP) @ directions + offsets).relu()
 
 
-def sent_sums(agreed: Agreed, client: ClientData, scatter: Scatter) -> dict[str, Tensor]:
+def sent_sums(agreed: Agreed, client: ClientData, detail: Detail) -> dict[str, Tensor]:
     """What a client sends of its rows as they are."""
     own, there = _places(agreed, client)
     layout = agreed.layout(client.schema.space, "linear")
     parts = _parts(agreed, client.train, enough(agreed, client))
     place = Place(agreed.num_classes, there, len(layout.block))
-    sums = _kind_of_sums(scatter).of_parts(((c[:, own], y) for c, y in parts), place)
-    return layout.pack(sums, scatter)
+    sums = _kind_of_sums(detail).of_parts(((c[:, own], y) for c, y in parts), place)
+    return layout.pack(sums, detail)
 
 
-def _kind_of_sums(scatter: Scatter) -> type[Totals]:
-    return Totals if scatter == "off" else Moments
+def _kind_of_sums(detail: Detail) -> type[Totals]:
+    return Totals if detail == "off" else Moments
 
 
 def enough(agreed: Agreed, client: ClientData) -> Int[Tensor, " rows"]:

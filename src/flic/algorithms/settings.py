@@ -14,7 +14,6 @@ from pydantic import (
 )
 
 from flic.alignment.anchors import AnchorConfig
-from flic.alignment.moments import Scatter
 from flic.data.batches import Duration
 from flic.descent import OptimiserConfig
 from flic.embedding.build import EmbeddingConfig
@@ -113,6 +112,11 @@ class EstimatorsConfig(Section):
 
     logistic_c: float = Field(default=1.0, gt=0)  # inverse strength of its penalty
     boosting_rate: float = Field(default=0.1, gt=0, le=1)  # learning rate
+
+
+Scatter = Literal["off", "diagonal", "projected", "full"]
+"""What a client tells of how its linked features vary: nothing, each by itself, products of two
+fixed random features of them, or products of every two of themselves as well."""
 
 
 class LinkedConfig(Section):

@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-Scatter = Literal["off", "diagonal", "full"]
-"""What a client tells of how its features vary: nothing, squares alone, all products of two."""
+Detail = Literal["off", "diagonal", "full"]
+"""What is told of a scatter: nothing, squares alone, all products of two."""
 
 CHUNK_ROWS = 4096
 """Rows that are looked at together; memory does not grow with their number."""
@@ -166,7 +166,7 @@ class Moments(Totals):
 
 
 _TOTALS, _DIAGONAL, _PAIRS = ("count", "total"), ("variance", "dof"), ("cross", "pairs")
-SENT: Mapping[Scatter, tuple[str, ...]] = {
+SENT: Mapping[Detail, tuple[str, ...]] = {
     "off": _TOTALS,
     "diagonal": _TOTALS + _DIAGONAL,
     "full": _TOTALS + _DIAGONAL + _PAIRS,
@@ -199,15 +199,15 @@ class Layout:
             "pairs": (blocks * (blocks + 1) // 2,),
         }
 
-    def pack(self, own: Totals, scatter: Scatter) -> dict[str, Tensor]:
+    def pack(self, own: Totals, detail: Detail) -> dict[str, Tensor]:
         """What one client sends."""
         found = {"count": own.count[:, self._first], "total": own.total}
         if isinstance(own, Moments):
             dof = own.dof[self._first][:, self._first]
             found |= {"variance": own.scatter.diagonal(), "dof": dof.diagonal()}
-            if scatter == "full":
+            if detail == "full":
                 found |= {"cross": _upper(own.scatter, offset=1), "pairs": _upper(dof, offset=0)}
-        return {name: found[name].contiguous() for name in SENT[scatter]}
+        return {name: found[name].contiguous() for name in SENT[detail]}
 
     def unpack_totals(self, sent: Mapping[str, Tensor]) -> Totals:
         """Rows and sums alone; of one that sent nothing they are 0."""

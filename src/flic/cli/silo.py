@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flic.alignment.moments import Scatter
+from flic.algorithms.settings import Scatter
 from flic.cli.assignments import Classes, Missing, missing_values, values_of_classes
 from flic.cli.check import Format
 from flic.cli.coordinator import Foreground, need_flower, split_names
@@ -69,8 +69,8 @@ def init(
     scatter: Annotated[
         Scatter | None,
         typer.Option(
-            help="Of linked columns, what you tell of how they vary: nothing, each by itself, or "
-            "every two together (the usual)."
+            help="Of linked columns, what you tell of how they vary: nothing, each by itself, "
+            "random mixtures of them together, or every two together (the usual)."
         ),
     ] = None,
     federation: Annotated[

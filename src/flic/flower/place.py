@@ -9,9 +9,9 @@ import torch
 from flic.algorithms import ServerState, Update, build_algorithm
 from flic.algorithms.experts import Known
 from flic.algorithms.linked import Linked
+from flic.algorithms.settings import Scatter
 from flic.alignment.anchors import factor_name, mean_name
 from flic.alignment.meta_classes import MAP
-from flic.alignment.moments import Scatter
 from flic.data.client_data import ClientData, FederatedData
 from flic.data.task import Regression
 from flic.federation.roster import Roster

@@ -27,6 +27,7 @@ from torch import Tensor
 from flic.algorithms import Population, ServerState, Update
 from flic.algorithms.experts import merits_name
 from flic.algorithms.linked import Linked
+from flic.algorithms.pooling import DETAILS
 from flic.algorithms.settings import MethodSettings
 from flic.alignment.moments import Layout, Moments
 from flic.data.schema import FeatureSchema, SharedFeatures
@@ -168,7 +169,8 @@ class Pooling:
     def _packed(self, sums: Moments) -> dict[str, Tensor]:
         """Sums of features that have holders of their own, as they travel."""
         layout = self._layout(sums.total.shape[1], _SUMS, apart=True)
-        packed = layout.pack(sums, self.settings.method_settings.linked.scatter)
+        scatter = self.settings.method_settings.linked.scatter
+        packed = layout.pack(sums, DETAILS[scatter]["linear"])
         return {_SUMS + name: value for name, value in packed.items()}
 
     def holders(self, name: str, names: Iterable[str]) -> tuple[int, ...]:

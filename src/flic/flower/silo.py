@@ -17,7 +17,8 @@ import torch
 from pydantic import Field
 
 from flic.algorithms import ServerState
-from flic.alignment.moments import SENT, Scatter
+from flic.algorithms.pooling import DETAILS
+from flic.algorithms.settings import Scatter
 from flic.data.client_data import ClientData
 from flic.data.tables import Client, SiloTable, load_client
 from flic.data.task import Regression
@@ -230,7 +231,7 @@ class SiloFolder:
 
     def _scatter(self, settings: FederationSettings) -> Scatter:
         both: list[Scatter] = [settings.method_settings.linked.scatter, self.file.scatter]
-        return min(both, key=[*SENT].index)
+        return min(both, key=[*DETAILS].index)
 
     def _least_rows(self, settings: FederationSettings) -> int:
         # The silo has the last word on what its rows may show.

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flic.alignment.moments import Scatter
+from flic.algorithms.settings import Scatter
 from flic.data.task import Regression
 from flic.report.page.story import (
     AlignmentCell,
@@ -35,6 +35,7 @@ COUNTED = (
 SPREAD: Mapping[Scatter, str] = {
     "off": "",
     "diagonal": ", and their variances",
+    "projected": ", their variances, and covariances of random features of them",
     "full": ", and their variances and covariances",
 }
 """What the sums of linked columns tell beside the means."""
