@@ -1,25 +1,35 @@
-"""`flic link`: further columns that might be the same thing, for a person to confirm."""
+"""`flic link`: further columns that might be the same thing, and links that are doubtful."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import typer
 
 from flic.cli.check import FederationPath, Format, need_pandas
 from flic.cli.screen import table
 
+if TYPE_CHECKING:
+    from flic.data.tables.linking import Proposal
+
 
 def link(federation: FederationPath, format: Format = "text") -> None:
-    """Propose columns of different names that may be linked; it never links by itself."""
+    """Propose further links, and name doubtful ones; nothing is changed by it."""
     need_pandas("link")
     from flic.data.tables import load_tables, read_federation
-    from flic.data.tables.linking import propose_links
+    from flic.data.tables.linking import doubtful_links, propose_links
 
     file = read_federation(federation)
-    found = propose_links(load_tables(file, federation.parent).tables)
+    tables = load_tables(file, federation.parent).tables
+    found, doubts = propose_links(tables), doubtful_links(tables)
     if format == "json":
-        typer.echo(json.dumps([asdict(proposal) for proposal in found], ensure_ascii=False))
+        told = {"proposed": found, "doubtful": doubts}
+        rows = {name: [asdict(own) for own in every] for name, every in told.items()}
+        typer.echo(json.dumps(rows, ensure_ascii=False))
         return
+    if doubts:
+        _show_doubts(doubts)
     if not found:
         typer.echo("no further links to propose: columns of one name and kind are linked already")
         return
@@ -29,7 +39,24 @@ def link(federation: FederationPath, format: Format = "text") -> None:
     ]
     table("Possible links", ["column", "may be", "score", "evidence"], rows)
     typer.echo("To confirm one, write at the client of the second column, for example:")
-    best = found[0]
-    unit = f"{{ name = {json.dumps(best.first[1])}, factor = {best.factor:g} }}"
-    to = json.dumps(best.first[1]) if best.factor == 1 else unit
-    typer.echo(f"links = {{ {json.dumps(best.second[1])} = {to} }}")
+    typer.echo(_line(found[0]))
+
+
+def _show_doubts(doubts: "Sequence[Proposal]") -> None:
+    """Links that are probably wrong, and what to do about them."""
+    rows = [[": ".join(p.first), ": ".join(p.second), "; ".join(p.evidence)] for p in doubts]
+    table("Doubtful links", ["column", "is linked with", "evidence"], rows)
+    convertible = next((p for p in doubts if p.factor != 1), None)
+    if convertible:
+        typer.echo(f"To convert a unit, write at {convertible.second[0]}, for example:")
+        typer.echo(_line(convertible))
+    else:
+        typer.echo("If they are not the same thing, write at one of the two, for example:")
+        typer.echo(f"unlinked = [{json.dumps(doubts[0].second[1])}]")
+
+
+def _line(proposal: "Proposal") -> str:
+    """What to write in a federation.toml."""
+    name, factor = json.dumps(proposal.first[1]), proposal.factor
+    to = name if factor == 1 else f"{{ name = {name}, factor = {factor:g} }}"
+    return f"links = {{ {json.dumps(proposal.second[1])} = {to} }}"

@@ -1,7 +1,7 @@
-"""Which further columns might be the same thing: proposals with their evidence, for a person.
+"""Which further columns might be the same thing, and which links are doubtful, for a person.
 
 Part 1 of the flow, for tables. Columns of one name and kind are linked already; nothing is ever
-linked by a proposal.
+linked by a proposal, nor unlinked by a doubt.
 """
 
 import re
@@ -17,16 +17,21 @@ from flic.data.tables.table import Column, SiloTable
 LIKELY = 0.6
 NAME_SHARE = 0.6  # of the score; the rest is what the values say
 
-#: Factors between units that columns are often kept in.
-UNITS = {
-    "pounds to kilograms": 0.45359,
-    "inches to centimetres": 2.54,
-    "feet to metres": 0.3048,
-    "thousands": 1000.0,
-    "hundreds": 100.0,
-    "mmol/l to mg/dl of cholesterol": 38.67,
-    "mmol/l to mg/dl of glucose": 18.02,
+_UNITS = {
+    ("pounds", "kilograms"): 0.45359,
+    ("inches", "centimetres"): 2.54,
+    ("feet", "metres"): 0.3048,
+    ("thousands", "ones"): 1000.0,
+    ("hundreds", "ones"): 100.0,
+    ("mmol/l of cholesterol", "mg/dl"): 38.67,
+    ("mmol/l of glucose", "mg/dl"): 18.02,
 }
+CONVERSIONS = {f"{a} to {b}": factor for (a, b), factor in _UNITS.items()}
+CONVERSIONS |= {f"{b} to {a}": 1 / factor for (a, b), factor in _UNITS.items()}
+"""Factors between units that columns are often kept in."""
+
+FEW = 20
+"""Values that say nothing against a link."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,23 @@ def propose_links(tables: Sequence[SiloTable]) -> list[Proposal]:
         if proposal.score >= LIKELY
     ]
     return sorted(found, key=lambda p: (-p.score, p.first, p.second))
+
+
+def doubtful_links(tables: Sequence[SiloTable]) -> list[Proposal]:
+    """Linked columns of numbers that another unit would bring together, or that never meet."""
+    found = []
+    for one, other in combinations(tables, 2):
+        theirs = dict(zip(other.shared, other.columns, strict=True))
+        for a, known in zip(one.columns, one.shared, strict=True):
+            b = theirs.get(known)
+            if b is None or a.kind != "number" or b.kind != "number":
+                continue
+            rows = [t.frame[c.name].notna().to_numpy() for t, c in ((one, a), (other, b))]
+            overlap, said, factor = _values(one, a, other, b)
+            if min(own.sum() for own in rows) >= FEW and (factor != 1 or overlap == 0):
+                pair = (one.name, a.name), (other.name, b.name)
+                found.append(Proposal(round(overlap, 3), *pair, (said,), factor))
+    return sorted(found, key=lambda p: (p.first[1], p.first, p.second))
 
 
 def _between(one: SiloTable, other: SiloTable) -> Iterator[Proposal]:
@@ -88,8 +110,11 @@ def _values(one: SiloTable, a: Column, other: SiloTable, b: Column) -> tuple[flo
         share = len(levels[0] & levels[1]) / len(levels[0] | levels[1])
         return share, f"{share:.0%} of the levels in common", 1.0
     numbers = [np.asarray(v.astype("int64") if a.kind == "date" else v, float) for v in (x, y)]
+    for i, (table, column) in enumerate(((one, a), (other, b))):
+        if link := table.declared.links.get(column.name):
+            numbers[i] = link.factor * numbers[i] + link.offset
     plain = _overlap(*numbers)
-    best = max(UNITS.items(), key=lambda unit: _overlap(numbers[0], numbers[1] * unit[1]))
+    best = max(CONVERSIONS.items(), key=lambda unit: _overlap(numbers[0], numbers[1] * unit[1]))
     converted = _overlap(numbers[0], numbers[1] * best[1])
     if a.kind == "number" and converted > plain + 0.5:
         return converted, f"ranges overlap by {converted:.0%} after {best[0]}", best[1]
