@@ -17,7 +17,8 @@ from flic.flower.log import events
 from flic.flower.pooling import feature_keys
 from flic.flower.silo import held_out
 
-LINKED = {"method": "linked", "network": {"linked": {"random_features": 24}}, "salt": "0a" * 16}
+WIDE_OPEN = {"random_features": 24, "told_per_value": None}
+LINKED = {"method": "linked", "network": {"linked": WIDE_OPEN}, "salt": "0a" * 16}
 NAMES = ["east", "north", "south"]
 
 
@@ -39,14 +40,36 @@ def frames_of():
 
 @pytest.fixture
 def linked(here):
-    """linked(**settings): a federation of linked columns that has not begun."""
-    return lambda **changes: here(**{"frames": frames_of(), **LINKED, **changes})
+    """linked(**settings): a federation of linked columns that has not begun, and tells all."""
+    return lambda **changes: opened(here(**{"frames": frames_of(), **LINKED, **changes}))
+
+
+def opened(place):
+    """Silos that tell as many numbers as they are asked for."""
+    for name in place.grid.folders:
+        if "told_per_value" not in (place.silo(name).folder / "silo.toml").read_text():
+            state(place, name, told_per_value=1e6)
+    return place
+
+
+def state(place, name, **keys):
+    """Say more in a silo's silo.toml."""
+    path = place.silo(name).folder / "silo.toml"
+    path.write_text(path.read_text() + "".join(f"{k} = {v!r}\n" for k, v in keys.items()))
+
+
+def announced(place, name, number):
+    """Bytes that a silo with these links was told would leave in a round."""
+    links = place.silo(name).status()["links"].popitem()[1]
+    entries = place.silo(name).announce(place.coordinator.settings)
+    due = [e for e in entries if e.when == f"once, in round {number}" and e.linked <= len(links)]
+    return sum(e.num_bytes for e in due)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A federation that is done, with all that was sent."""
-    place = make_here(tmp_path_factory.mktemp("whole"), frames=frames_of(), **LINKED)
+    place = opened(make_here(tmp_path_factory.mktemp("whole"), frames=frames_of(), **LINKED))
     place.go()
     return place
 
@@ -55,7 +78,7 @@ def whole(tmp_path_factory):
 def without_east(tmp_path_factory):
     """A federation that is done, and in which the silo in the east never was."""
     root = tmp_path_factory.mktemp("without-east")
-    place = make_here(root, frames=frames_of(), names=["north", "south"], **LINKED)
+    place = opened(make_here(root, frames=frames_of(), names=["north", "south"], **LINKED))
     place.go()
     return place
 
@@ -104,10 +127,8 @@ def test_responses_are_pooled_and_predicted(linked):
     assert error == pytest.approx(figures["test_squared_error"], rel=1e-4)
     assert error < ((frame["stay"] - frame["stay"].mean()) ** 2).sum() * 0.8
     for name in NAMES:
-        announced = place.silo(name).announce(settings)
         for number, record in enumerate(records(place), start=1):
-            due = [e.num_bytes for e in announced if e.when == f"once, in round {number}"]
-            assert record["bytes"][name] == sum(due)
+            assert record["bytes"][name] == announced(place, name, number)
 
 
 def test_large_responses_do_not_hide_a_map_out_of_proportion(linked):
@@ -138,8 +159,54 @@ def test_a_silo_s_model_is_the_one_that_was_measured(whole):
 def tell_less(place, **scatter):
     """Silos that keep to themselves how their columns vary, or vary together."""
     for name, own in scatter.items():
-        path = place.silo(name).folder / "silo.toml"
-        path.write_text(path.read_text() + f'scatter = "{own}"\n')
+        state(place, name, scatter=own)
+
+
+def numbers_sent(place, name):
+    """How many sums left a silo: all but counts."""
+    arrays = [
+        array
+        for who, content in answers(place)
+        for record in content.array_records.values()
+        for key, array in record.items()
+        if who == name and key.rsplit(".")[-1] in ("total", "variance", "cross")
+    ]
+    return sum(int(np.prod(array.shape)) for array in arrays)
+
+
+@pytest.mark.parametrize("share", [0.5, 1.5, 20.0])
+def test_a_silo_tells_no_more_numbers_than_its_rows_can_hide_in(here, share):
+    usual = {**LINKED, "network": {"linked": {"random_features": 24, "told_per_value": share}}}
+    place = here(frames=frames_of(), **usual)
+    for name in NAMES:
+        state(place, name, told_per_value=share)
+    place.go()
+    assert records(place)[-1]["active"] == NAMES
+    settings, silos = place.coordinator.settings, [place.silo(name) for name in NAMES]
+    same(place.coordinator.server.shared, simulated(settings, silos).server.shared, 1e-6)
+    for silo in silos:
+        data = max(silo._runs(), key=lambda run: run.changed).client
+        values = len(data.train) * data.schema.dim
+        assert 0 < numbers_sent(place, silo.name) <= share * values
+        for number, record in enumerate(records(place), start=1):
+            assert record["bytes"][silo.name] == announced(place, silo.name, number)
+
+
+def test_the_fewer_numbers_per_value_of_silo_and_federation_hold(linked):
+    place = linked()
+    state(place, "north", scatter="full")
+    path = place.silo("east").folder / "silo.toml"
+    path.write_text(path.read_text().replace("told_per_value = 1000000.0", "told_per_value = 0.1"))
+    place.go()
+    kinds = {name: set() for name in NAMES}
+    for name, content in answers(place):
+        for record in content.array_records.values():
+            kinds[name] |= {key.split(".")[2] for key in record if key.startswith("moments.")}
+    assert kinds == {
+        "east": {"linear"},
+        "north": {"linear", "mapped"},
+        "south": {"linear", "mapped"},
+    }
 
 
 def test_every_silo_decides_what_it_tells_of_its_scatter(linked):
@@ -158,10 +225,8 @@ def test_every_silo_decides_what_it_tells_of_its_scatter(linked):
         for kind, detail in zip(("linear", "mapped"), own, strict=True):
             assert sent[name, kind] == {*SENT[detail]}
     for name in NAMES:
-        announced = place.silo(name).announce(place.coordinator.settings)
         for number, record in enumerate(records(place), start=1):
-            due = [e.num_bytes for e in announced if e.when == f"once, in round {number}"]
-            assert record["bytes"][name] == sum(due)
+            assert record["bytes"][name] == announced(place, name, number)
     sums = place.coordinator.server.shared
     _, together, _ = sums["moments.linked.linear.pairs"]  # of age and pulse, by who tells of both
     assert together == 0 < sums["moments.linked.mapped.pairs"][0]
@@ -170,7 +235,7 @@ def test_every_silo_decides_what_it_tells_of_its_scatter(linked):
 
 
 def test_one_that_alone_tells_its_scatter_takes_part_like_the_others(linked):
-    place = linked(network={"linked": {"random_features": 512}})
+    place = linked(network={"linked": {**WIDE_OPEN, "random_features": 512}})
     tell_less(place, south="off", east="off")
     place.go()
     assert [r["round"] for r in records(place)] == [-2, -1, 0]
@@ -179,7 +244,7 @@ def test_one_that_alone_tells_its_scatter_takes_part_like_the_others(linked):
 
 
 def test_a_silo_tells_no_more_than_the_federation_asks_for(linked):
-    network = {"linked": {"random_features": 24, "scatter": "off"}}
+    network = {"linked": {**WIDE_OPEN, "scatter": "off"}}
     place = linked(network=network)
     tell_less(place, south="full")
     place.go()
@@ -277,10 +342,8 @@ def test_a_silo_is_sent_sums_of_its_own_columns_alone(linked):
 def test_what_leaves_was_announced(whole):
     place = whole
     for name in NAMES:
-        announced = place.silo(name).announce(place.coordinator.settings)
         for number, record in enumerate(records(place), start=1):
-            due = [e.num_bytes for e in announced if e.when == f"once, in round {number}"]
-            assert record["bytes"][name] == sum(due)
+            assert record["bytes"][name] == announced(place, name, number)
 
 
 def test_a_class_of_few_rows_is_in_no_sum(linked):

@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from flic.algorithms.pooling import Everyone, Kind, Pool, class_of, columns_of
+from flic.algorithms.pooling import Everyone, Pool, class_of, columns_of
+from flic.algorithms.telling import Kind
 from flic.alignment.moments import Moments, Totals
 from flic.alignment.pooled import Base, Own
 
@@ -71,7 +72,7 @@ def others_at(pool: Pool, side: Side, places: Int[Tensor, " p"]) -> Others:
     if not len(side.own):
         return Others(columns, sums, Base(torch.ones(dim).double()))
     everyone = pool.agreed.everyone(pool.state, pool.space, side.kind)
-    rows = pool.rows_in_sums
+    rows = pool.rows_in_sums(side.kind)
     if rows is not None and _few(pool, everyone, side, rows) and not pool.agreed.responses:
         return _in_basis_of_all(pool, everyone, side, rows, places)
     moments = _scatter(pool, everyone, side).at(places)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from flic.algorithms.experts import Known, apply_mix, merits_name, place_of_mix, zeros
-from flic.algorithms.pooling import Agreed, Kind, sent_sums
+from flic.algorithms.pooling import Agreed, sent_sums, told_detail
 from flic.algorithms.protocol import (
     Algorithm,
     Entry,
@@ -35,6 +35,7 @@ from flic.algorithms.protocol import (
 )
 from flic.algorithms.questions import EXPERTS, WEIGHTS, Expert, question_of
 from flic.algorithms.settings import MethodSettings
+from flic.algorithms.telling import Kind
 from flic.alignment.moments import SENT
 from flic.alignment.unlike import USUAL
 from flic.data.client_data import ClientData, Split
@@ -133,7 +134,7 @@ class Linked(Algorithm):
         space = client.schema.space
         if not {*client.schema.features} & {*self.agreed.shared[space].names}:
             return {}
-        sent = sent_sums(self.agreed, client, self.agreed.detail("linear"))
+        sent = sent_sums(self.agreed, client, told_detail(self.agreed, client))
         return _entries(f"moments.{space}.linear.", sent)
 
     def _mapped_sums_and_merits(self, server: ServerState, client: ClientData) -> dict[str, Entry]:

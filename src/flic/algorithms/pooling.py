@@ -7,13 +7,13 @@ more column, the last one, which all clients share.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from flic.algorithms.settings import LinkedConfig, Scatter
+from flic.algorithms.settings import LinkedConfig
+from flic.algorithms.telling import DETAILS, Kind, numbers_told, within
 from flic.alignment.moments import CHUNK_ROWS, Detail, Layout, Moments, Place, Totals
 from flic.alignment.unlike import Marginals
 from flic.data.client_data import ClientData, Split
@@ -21,17 +21,6 @@ from flic.data.schema import SharedFeatures
 from flic.data.task import Classification, Task
 from flic.seeding import generator
 from flic.shapes import Named
-
-Kind = Literal["linear", "mapped"]
-"""Sums of the features as they are, or under the random map."""
-
-DETAILS: Mapping[Scatter, Mapping[Kind, Detail]] = {
-    "off": {"linear": "off", "mapped": "off"},
-    "diagonal": {"linear": "diagonal", "mapped": "diagonal"},
-    "projected": {"linear": "diagonal", "mapped": "full"},
-    "full": {"linear": "full", "mapped": "full"},
-}
-"""What is told of the scatter of each kind of sums, from least to most."""
 
 Sent = Mapping[Kind, Named]
 """What of everyone's sums is one client's own."""
@@ -92,7 +81,7 @@ class Agreed:
         return PRIVATE if shares_nothing else space
 
     def detail(self, kind: Kind) -> Detail:
-        """What is told of the scatter of a kind of sums."""
+        """What is told at most of the scatter of a kind of sums."""
         return DETAILS[self.settings.scatter][kind]
 
     def layout(self, space: str, kind: Kind) -> Layout:
@@ -197,7 +186,7 @@ class Pool:
 
     @cached_property
     def _sent_linear(self) -> Named:
-        return sent_sums(self.agreed, self.client, self.agreed.detail("linear"))
+        return sent_sums(self.agreed, self.client, told_detail(self.agreed, self.client))
 
     def sent_totals(self, kind: Kind) -> Named:
         """Rows and sums of what was sent; products of features are not needed often."""
@@ -205,11 +194,18 @@ class Pool:
             return {n: v for n, v in self.sent(kind).items() if n in ("count", "total")}
         if kind == "linear":
             return sent_sums(self.agreed, self.client, "off")
-        return self._mapped_sums("off")
+        return self._mapped_sums("off") if self.detail("mapped") else {}
 
     @cached_property
     def _sent_mapped(self) -> Named:
-        return self._mapped_sums(self.agreed.detail("mapped"))
+        detail = self.detail("mapped")
+        return self._mapped_sums(detail) if detail else {}
+
+    def detail(self, kind: Kind) -> Detail | None:
+        """What the client tells of a kind of sums; None: nothing, not even means."""
+        if kind == "linear":
+            return told_detail(self.agreed, self.client)
+        return told_of_map(self.agreed, self.client, linked=int(self.is_linked.sum()))
 
     def _mapped_sums(self, detail: Detail) -> Named:
         """What the client sends of its rows under the random map."""
@@ -221,13 +217,12 @@ class Pool:
         sums = _kind_of_sums(detail).of_parts(((self.mapped(c), y) for c, y in parts), place)
         return self.agreed.layout(self.space, "mapped").pack(sums, detail)
 
-    @property
-    def rows_in_sums(self) -> Int[Tensor, " rows"] | None:
+    def rows_in_sums(self, kind: Kind) -> Int[Tensor, " rows"] | None:
         """The client's rows in everyone's scatter; None if they are no longer at hand."""
         if self._sent:
             return None
         rows = enough(self.agreed, self.client)
-        is_told = self._sent is None and self.agreed.settings.scatter != "off"
+        is_told = self._sent is None and self.detail(kind) not in (None, "off")
         return rows if is_told else rows[:0]
 
     @cached_property
@@ -260,7 +255,7 @@ class Pool:
                 return nothing, nothing
             own = sent["variance"][there] / self.scale[features] ** 2
             return own, sent["dof"][layout.block[there]]
-        if self.agreed.settings.scatter == "off":
+        if self.detail("linear") == "off":
             return nothing, nothing
         # Not from what was sent: that has the products of all pairs.
         rows = self.client.train.take(enough(self.agreed, self.client))
@@ -306,6 +301,37 @@ def sent_sums(agreed: Agreed, client: ClientData, detail: Detail) -> dict[str, T
     place = Place(agreed.num_classes, there, len(layout.block))
     sums = _kind_of_sums(detail).of_parts(((c[:, own], y) for c, y in parts), place)
     return layout.pack(sums, detail)
+
+
+def told_detail(agreed: Agreed, client: ClientData) -> Detail:
+    """What a client tells of the scatter of its features as they are.
+
+    All of its features count, since a silo does not know beforehand which of them are linked.
+    """
+    wanted, limit = agreed.detail("linear"), agreed.settings.told_per_value
+    if limit is None:
+        return wanted
+    (rows, classes), width = _told_rows(agreed, client), client.schema.dim + agreed.responses
+    # Sums alone are told by every class that has enough rows.
+    return within(limit * rows * width, wanted, width=width, classes=classes) or "off"
+
+
+def told_of_map(agreed: Agreed, client: ClientData, *, linked: int) -> Detail | None:
+    """What a client tells of random features of so many linked ones, beside all of its own."""
+    wanted, limit = agreed.detail("mapped"), agreed.settings.told_per_value
+    if limit is None:
+        return wanted
+    (rows, classes), width = _told_rows(agreed, client), client.schema.dim + agreed.responses
+    told = numbers_told(told_detail(agreed, client), width=width, classes=classes)
+    left = limit * rows * (linked + agreed.responses) - told
+    mapped = agreed.settings.random_features + agreed.responses
+    return within(left, wanted, width=mapped, classes=classes)
+
+
+def _told_rows(agreed: Agreed, client: ClientData) -> tuple[int, int]:
+    """Rows and classes behind a client's sums."""
+    rows = enough(agreed, client)
+    return len(rows), len(class_of(agreed, client.train)[rows].unique())
 
 
 def _kind_of_sums(detail: Detail) -> type[Totals]:

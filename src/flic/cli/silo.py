@@ -147,20 +147,24 @@ def _found_classes(client: "Client") -> list[str]:
 def _show_leaving(
     silo: "SiloFolder", leaving: "list[Leaving]", settings: "FederationSettings", *, exact: bool
 ) -> None:
-    rows = [[e.what, str(list(e.shape)), str(e.num_bytes), e.when] for e in leaving]
+    rows = [[e.what, str(list(e.shape)), str(e.num_bytes), _when(e)] for e in leaving]
     table(
         f"What leaves this machine, and nothing else ({silo.name})",
         ["what", "shape", "bytes", "when"],
         rows,
     )
     for when in dict.fromkeys(entry.when for entry in leaving):
-        total = sum(entry.num_bytes for entry in leaving if entry.when == when)
-        typer.echo(f"bytes {when.removeprefix('once, ').replace('every', 'in every')}: {total}")
+        of_all = [entry for entry in leaving if entry.when == when]
+        total = sum(entry.num_bytes for entry in of_all)
+        sure = sum(entry.num_bytes for entry in of_all if not entry.linked)
+        told = f"{total}" if sure == total else f"{sure} to {total}"
+        typer.echo(f"bytes {when.removeprefix('once, ').replace('every', 'in every')}: {told}")
     if settings.is_closed_form:
         typer.echo("never: single rows and labels, names of columns other than as keys, your model")
         notice(
-            "these are more numbers than a small table has values: whoever sees them, and knows "
-            "the names, may find out about single rows. SECURITY.md says how, and what to do."
+            f"these are at most {silo.file.told_per_value:g} numbers per value of your rows "
+            "(told_per_value in silo.toml), so that nobody can solve for the rows; a mean of few "
+            "rows is still close to each of them. SECURITY.md says what is known of it."
         )
     else:
         typer.echo(
@@ -172,6 +176,10 @@ def _show_leaving(
             "this is for a federation with the usual settings; --federation federation.json shows "
             "it for yours."
         )
+
+
+def _when(entry: "Leaving") -> str:
+    return entry.when + (f", if {entry.linked} columns are linked" if entry.linked > 1 else "")
 
 
 @app.command()

@@ -5,18 +5,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from flic.algorithms import ServerState, Update, build_algorithm
 from flic.algorithms.experts import Known
 from flic.algorithms.linked import Linked
-from flic.algorithms.settings import Scatter
+from flic.algorithms.pooling import told_detail, told_of_map
+from flic.algorithms.settings import LinkedConfig
 from flic.alignment.anchors import factor_name, mean_name
 from flic.alignment.meta_classes import MAP
+from flic.alignment.moments import SENT
 from flic.data.client_data import ClientData, FederatedData
 from flic.data.task import Regression
 from flic.federation.roster import Roster
 from flic.federation.work import Answer, Stage, Task, Workshop
-from flic.flower.pooling import FIRST, PLACES, algorithm_for
+from flic.flower.pooling import FIRST, PLACES, SPACE, algorithm_for
 from flic.flower.settings import FederationSettings
 from flic.shapes import Named
 
@@ -89,15 +92,10 @@ class LinkedPlace:
         self,
         client: ClientData,
         settings: FederationSettings,
-        *,
-        least_rows: int,
-        scatter: Scatter,
+        linked: LinkedConfig,  # as the silo wants it, which may tell less than was agreed
     ) -> None:
-        self.client = client
-        own = settings.method_settings
-        stricter = {"min_rows_per_class": least_rows, "scatter": scatter}
-        linked = own.linked.model_copy(update=stricter)
-        self._settings, self._method = settings, own.model_copy(update={"linked": linked})
+        self.client, self._settings = client, settings
+        self._method = settings.method_settings.model_copy(update={"linked": linked})
 
     def algorithm(self, server: ServerState | None = None) -> Linked:
         """The method: of all features in the first round, then of those that are linked."""
@@ -106,6 +104,28 @@ class LinkedPlace:
             return algorithm_for(keys, self._settings, self._method)
         linked = [keys[i] for i in server.shared[PLACES].tolist()]
         return algorithm_for(linked, self._settings, self._method, apart=True)
+
+    def leaving(self) -> list[tuple[str, Tensor, int]]:
+        """All that may leave: its name, what it looks like, and columns that must be linked."""
+        algorithm, needed = self.algorithm(), self._linked_needed()
+        shared = algorithm.init_server().shared
+        found = []
+        for name, value in shared.items():
+            if not name.startswith("moments."):
+                found.append((name, value, 0))
+            elif name in needed:
+                found.append((name, value, needed[name]))
+        return found
+
+    def _linked_needed(self) -> dict[str, int]:
+        """How many columns must be linked for each of the sums to leave; never those left out."""
+        agreed, client = self.algorithm().agreed, self.client
+        sums = f"moments.{SPACE}."
+        needed = {f"{sums}linear.{part}": 0 for part in SENT[told_detail(agreed, client)]}
+        for linked in range(client.schema.dim, 0, -1):
+            detail = told_of_map(agreed, client, linked=linked)
+            needed |= {f"{sums}mapped.{part}": linked for part in (SENT[detail] if detail else ())}
+        return needed
 
     def _workshop(self, server: ServerState) -> Workshop:
         data = FederatedData("silo", self._settings.question, (self.client,))

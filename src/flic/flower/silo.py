@@ -9,7 +9,7 @@ SILO/
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,8 +17,8 @@ import torch
 from pydantic import Field
 
 from flic.algorithms import ServerState
-from flic.algorithms.pooling import DETAILS
 from flic.algorithms.settings import Scatter
+from flic.algorithms.telling import DETAILS
 from flic.data.client_data import ClientData
 from flic.data.tables import Client, SiloTable, load_client
 from flic.data.task import Regression
@@ -59,6 +59,7 @@ class SiloFile(Client):
     # The federation's own count where they tell less.
     min_rows_per_class: int = Field(default=5, ge=1)
     scatter: Scatter = "full"
+    told_per_value: float = Field(default=0.5, gt=0)
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class Leaving:
     shape: tuple[int, ...]
     num_bytes: int
     when: str
+    linked: int = 0  # columns that must be linked before it does
 
 
 class SiloFolder:
@@ -151,11 +153,12 @@ class SiloFolder:
         """What leaves where columns are linked, once in each of three rounds."""
         client = rows_of(self._encode(self.read(settings)[0], settings), settings)
         place = self._linked(client, settings)
-        keys, entries = client.schema.features, place.algorithm().init_server().shared
+        keys = client.schema.features
         found = [Leaving("keys of columns", (len(keys),), KEY_BYTES * len(keys), _nth(FIRST))]
-        for name, value in entries.items():
+        for name, value, linked in place.leaving():
             sent = _nth(round_of(name))
-            found += [_tensor(name, value.shape, value, sent), _number(f"weight of {name}", sent)]
+            both = _tensor(name, value.shape, value, sent), _number(f"weight of {name}", sent)
+            found += [replace(one, linked=linked) for one in both]
         kind = Errors if isinstance(settings.question, Regression) else Hits
         figures = [f"test_{own.name}" for own in fields(kind)]
         return [*found, *(_number(name, "every evaluation") for name in figures)]
@@ -226,12 +229,14 @@ class SiloFolder:
         note(self.folder, event, **facts)
 
     def _linked(self, client: ClientData, settings: FederationSettings) -> LinkedPlace:
-        least = self._least_rows(settings)
-        return LinkedPlace(client, settings, least_rows=least, scatter=self._scatter(settings))
-
-    def _scatter(self, settings: FederationSettings) -> Scatter:
-        both: list[Scatter] = [settings.method_settings.linked.scatter, self.file.scatter]
-        return min(both, key=[*DETAILS].index)
+        agreed, own = settings.method_settings.linked, self.file
+        limits = [limit for limit in (agreed.told_per_value, own.told_per_value) if limit]
+        stricter = {
+            "min_rows_per_class": self._least_rows(settings),
+            "scatter": min([agreed.scatter, own.scatter], key=[*DETAILS].index),
+            "told_per_value": min(limits),
+        }
+        return LinkedPlace(client, settings, agreed.model_copy(update=stricter))
 
     def _least_rows(self, settings: FederationSettings) -> int:
         # The silo has the last word on what its rows may show.

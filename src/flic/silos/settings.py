@@ -36,6 +36,8 @@ NETWORK: dict[str, Any] = merge(
         "embedding": {"hidden": [64], "latent_dim": 16},
         "pretraining": {"epochs": 20, "batch_size": 32},
         "model": {"predict_by": "head"},
+        # What a real federation tells, so that a verdict is of what one would have.
+        "linked": {"told_per_value": 0.5},
     },
 )
 
