@@ -317,7 +317,7 @@ class Known:
             whole = zeros(self.pool.dim, weight.shape[1])
             whole[self.pool.is_linked] = weight
             weight = whole
-        return {f"{name}.weight": weight, f"{name}.bias": factor * found.bias}
+        return {f"{name}.weight": weight.contiguous(), f"{name}.bias": factor * found.bias}
 
     def _map_tensors(self) -> dict[str, Tensor]:
         width = self.agreed.settings.random_features
