@@ -3,13 +3,16 @@
 import pytest
 import torch
 
-from flic.algorithms import MethodSettings
+from flic.algorithms import MethodSettings, ServerState
+from flic.algorithms.linked import Linked
 from flic.algorithms.pooling import Agreed, Pool, apply_map, sent_sums, told_detail, told_of_map
 from flic.algorithms.telling import DETAILS, numbers_told, within
 from flic.alignment.moments import SENT, Layout, Moments, Place
-from flic.data.client_data import ClientData, Split
+from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema, SharedFeatures
 from flic.data.task import Classification
+from flic.federation.roster import Roster
+from flic.federation.work import Task, Workshop
 
 CLASSES, SPACE = 2, "ward"
 
@@ -72,6 +75,35 @@ def test_all_kinds_of_sums_together_are_within_the_limit(rows, columns, scatter,
 def test_with_no_limit_everything_that_is_wanted_is_told():
     agreed, client = agreed_among(30), silo(10, 30)
     assert (told_detail(agreed, client), told_of_map(agreed, client, linked=1)) == ("full", "full")
+
+
+def test_likelihoods_are_told_by_few_digits_where_numbers_are_limited():
+    wide = [silo(30, 6, seed=i) for i in range(3)]
+    for limit, exact in ((None, True), (0.5, False)):
+        settings = MethodSettings.model_validate(
+            {"linked": {"random_features": 8, "told_per_value": limit}}
+        )
+        roster = Roster(
+            FederatedData("wards", Classification(CLASSES), tuple(wide)),
+            settings.embedding,
+            dtype=torch.float32,
+        )
+        algorithm = Linked(settings, roster.population, seed=0, dtype=torch.float32)
+        shop, server = Workshop(algorithm, roster, 0), algorithm.init_server()
+        for round in (-2, -1, 0):
+            state = ServerState(round, server.shared)
+            updates = shop.do(Task("prepare", state, tuple(roster.names), [{}] * 3)).updates
+            server = algorithm.aggregate(state, updates)
+            merits = [
+                entry.value
+                for update in updates
+                for name, entry in update.entries.items()
+                if name.startswith(("scores.own", "scores.linked", "scores.mix"))
+            ]
+            if round > -2:
+                assert merits
+            is_short = all(torch.equal(own, own.round(decimals=3)) for own in merits)
+            assert is_short != exact or not merits
 
 
 # ---- what a curious operator can do ---------------------------------------------------------

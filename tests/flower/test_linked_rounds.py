@@ -17,7 +17,7 @@ from flic.flower.log import events
 from flic.flower.pooling import feature_keys
 from flic.flower.silo import held_out
 
-WIDE_OPEN = {"random_features": 24, "told_per_value": None}
+WIDE_OPEN = {"random_features": 24, "told_per_value": 1e6}
 LINKED = {"method": "linked", "network": {"linked": WIDE_OPEN}, "salt": "0a" * 16}
 NAMES = ["east", "north", "south"]
 

@@ -43,6 +43,9 @@ from flic.data.stacked import StackedData
 from flic.embedding.network import Embedding
 from flic.shapes import Named
 
+DECIMALS = 3
+"""Of a likelihood, where what clients tell is limited: thousands of exact ones might hold rows."""
+
 LEAN = 1.0
 """Clients of a jury that everyone's merits count for."""
 
@@ -141,7 +144,9 @@ class Linked(Algorithm):
         known = Known(self.agreed, server.shared, client)
         entries = _entries(f"moments.{client.schema.space}.mapped.", known.pool.sent("mapped"))
         experts: tuple[Expert, ...] = ("own", "linked")
-        merits = {merits_name(name, known.jury): known.merits(name) for name in experts}
+        merits = {
+            merits_name(name, known.jury): self._as_told(known.merits(name)) for name in experts
+        }
         entries |= _entries("", merits)
         if known.pool.has_links:  # counts for as many features as it speaks of
             weight = float(known.pool.is_linked.sum())
@@ -150,7 +155,11 @@ class Linked(Algorithm):
 
     def _mix_merits(self, server: ServerState, client: ClientData) -> dict[str, Entry]:
         known = Known(self.agreed, server.shared, client)
-        return _entries("", {merits_name("mix", known.jury): known.mix_merits()})
+        return _entries("", {merits_name("mix", known.jury): self._as_told(known.mix_merits())})
+
+    def _as_told(self, merits: Tensor) -> Tensor:
+        limited = self.agreed.settings.told_per_value is not None
+        return merits.round(decimals=DECIMALS) if limited else merits
 
     def explain(self, server: ServerState) -> list[str]:
         return [self._explain(server.shared, jury) for jury in self._juries]
