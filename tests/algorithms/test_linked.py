@@ -10,9 +10,9 @@ from flic.algorithms.bases import Side, others_at
 from flic.algorithms.estimators import Lda, Ridge
 from flic.algorithms.experts import Known, apply_mix, place_of
 from flic.algorithms.linked import Linked
-from flic.algorithms.pooling import Pool, sent_sums
+from flic.algorithms.pooling import Agreed, Pool, sent_sums
 from flic.data.client_data import ClientData, FederatedData, Split
-from flic.data.schema import FeatureSchema
+from flic.data.schema import FeatureSchema, SharedFeatures
 from flic.data.task import Classification, Regression
 from flic.federation.roster import Roster
 from flic.federation.work import Task, Workshop
@@ -109,6 +109,40 @@ def test_units_that_are_not_the_others_cost_nothing(ward):
 
     wrong = [in_own_units(c, i) for i, c in enumerate(ward)]
     assert accuracy(wrong) == pytest.approx(alone(wrong), abs=0.01)
+
+
+@pytest.mark.parametrize("factor", [1e3, 1e9])
+def test_one_wrong_unit_leaves_everyone_s_own_expert_as_it_was(ward, factor):
+    times = torch.ones(FEATURES)
+    times[3] = factor
+    parts = {n: replace(s, x=s.x * times) for n in ("train", "test") for s in [getattr(ward[0], n)]}
+    wrong = [replace(ward[0], **parts), *ward[1:]]
+    found = []
+    for clients in (ward[:4], wrong[:4]):
+        shop, server = learn(clients)
+        known = Known(shop.algorithm.agreed, server.shared, ward[1])
+        found.append(known.fold_scores("own").log_softmax(-1))
+    torch.testing.assert_close(*found, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("scatter", ["full", "off"])
+def test_what_is_one_value_at_each_client_changes_nothing(ward, scatter):
+    """A year, or the number of a site: no unit would suit it."""
+
+    def of_year(c, year):
+        names = (*NAMES, "year")
+        parts = {
+            n: replace(s, x=torch.cat([s.x, torch.full((len(s), 1), year)], 1))
+            for n in ("train", "test", "validation")
+            for s in [getattr(c, n)]
+        }
+        return replace(c, schema=FeatureSchema("ward", names), **parts)
+
+    dated = [of_year(c, 2010.0 + i) for i, c in enumerate(ward)]
+    settings = with_scatter(scatter)
+    assert accuracy(dated, settings) == pytest.approx(accuracy(ward, settings), abs=0.02)
+    shop, server = learn(dated, settings=settings)
+    assert not Known(shop.algorithm.agreed, server.shared, dated[0]).unlike()
 
 
 def few_features(i):
@@ -445,6 +479,27 @@ def test_right_links_are_worth_something_and_wrong_ones_less_than_nothing(ward):
     assert known.worth_of_links(wrong) < -0.02
     assert known.worth_of_links({*NAMES} - wrong) > 0.02
     assert known.worth_of_links(()) == 0
+
+
+def test_links_are_worth_the_same_however_their_sums_travel(ward):
+    """Together, where the same clients hold them, or each by itself."""
+    others = (*NAMES[:6], *(f"own {name}" for name in NAMES[6:]))
+    some = [replace(c, schema=FeatureSchema("ward", others)) for c in ward[:1]]
+    shop, server = learn([*some, *ward[1:]])
+    agreed = shop.algorithm.agreed
+    names = agreed.shared["ward"].names
+    shared = {"ward": SharedFeatures(names, tuple(range(len(names))))}
+    apart = Agreed(agreed.settings, shared, agreed.task, agreed.seed)
+    prefix = "moments.ward.linear."
+    sums = {n.removeprefix(prefix): v for n, v in server.shared.items() if n.startswith(prefix)}
+    packed = apart.layout("ward", "linear").pack(
+        agreed.layout("ward", "linear").unpack(sums), "full"
+    )
+    state = {**server.shared, **{prefix + n: v for n, v in packed.items()}}
+    for feature in NAMES:
+        together = Known(agreed, server.shared, ward[1]).worth_of_links({feature})
+        each = Known(apart, state, ward[1]).worth_of_links({feature})
+        assert together == pytest.approx(each, abs=1e-9)
 
 
 def test_one_basis_serves_clients_with_private_features_too(ward, monkeypatch):

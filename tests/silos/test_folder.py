@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from wards import wards
 
+from flic.data.tables.declared import Link
 from flic.errors import DamagedModel, RunFolderError
 from flic.silos import folder as folders
 from flic.silos.fitted import FittedFederation
@@ -276,8 +277,17 @@ HOSTILE = ["../x", "a/b", "/etc/passwd", "..", "漢字 ß", "n" * 200, "a\nb", "
 def test_hostile_names_stay_inside(fitted, tmp_path):
     """Names that the files of a federation refuse can still come from Python."""
     models = [*fitted.clients.values()]
+
+    def renamed(model, name):
+        """With private columns under the names that they had."""
+        private = [c.name for c in model.columns if c.kind in ("date", "text")]
+        links = {column: Link(name=f"{column} of {model.name}") for column in private}
+        return replace(
+            model, name=name, declared=model.declared.model_copy(update={"links": links})
+        )
+
     clients = {
-        name: replace(models[i % 3], name=name) for i, name in enumerate([*HOSTILE, "x y", "x-y"])
+        name: renamed(models[i % 3], name) for i, name in enumerate([*HOSTILE, "x y", "x-y"])
     }
     folders.save(replace(fitted, clients=clients), tmp_path / "in" / "fitted")
     written = [path for path in tmp_path.rglob("*") if path.is_file()]

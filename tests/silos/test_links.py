@@ -8,7 +8,7 @@ import pytest
 
 from flic.data.tables import Column, Declared, SiloTable
 from flic.data.task import Classification, Regression
-from flic.silos.encoding import encode
+from flic.silos.encoding import encode, linked_features
 from flic.silos.linked_columns import LinkedColumns, explanations
 from flic.silos.settings import FitSettings
 
@@ -72,6 +72,47 @@ def test_an_unlinked_column_is_private(plain):
     assert LinkedColumns().served(encoded(tables)) == ["b", "c"]
 
 
+def test_columns_of_one_name_and_two_kinds_are_not_linked():
+    gaps = [None, *"ab" * 6]
+
+    def keys(kind, values):
+        frame = pd.DataFrame({"g": values, "x": np.arange(13.0)})
+        columns = (Column("g", kind), Column("x", "number"))
+        table = SiloTable(kind, columns, frame, np.arange(13) % 2)
+        rows = {kind: (np.arange(13), np.arange(2))}
+        [silo] = encode([table], Classification(2), rows).silos
+        return {*linked_features(silo)[0]}
+
+    numbers = keys("number", [None, *np.arange(12.0)])
+    booleans = keys("boolean", pd.array([None, *[True, False] * 6], dtype="boolean"))
+    levels = keys("category", gaps)
+    assert len(numbers) == len(booleans) == 3
+    assert numbers & booleans == numbers & levels == booleans & levels == {"x"}
+
+
+@pytest.mark.parametrize("kind", ["date", "text"])
+def test_dates_and_texts_are_private_unless_they_are_declared(kind):
+    days = pd.date_range("2024-01-01", periods=14)
+    values = days if kind == "date" else [f"seen on day {d.day} by {d.day_name()}" for d in days]
+
+    def silo(name, links):
+        frame = pd.DataFrame({"visit": values, "x": np.arange(14.0)})
+        columns = (Column("visit", kind), Column("x", "number"))
+        declared = Declared.model_validate({"links": links})
+        table = SiloTable(name, columns, frame, np.arange(14) % 2, declared=declared)
+        return table, encode([table], Classification(2), {name: (np.arange(14), np.arange(2))})
+
+    def common(links):
+        tables, silos = zip(*(silo(name, links) for name in "ab"), strict=True)
+        keys = [{*linked_features(own.silos[0])[0]} for own in silos]
+        return keys[0] & keys[1], {*tables[0].shared} & {*tables[1].shared}
+
+    assert common({}) == ({"x"}, {Column("x", "number")})
+    keys, columns = common({"visit": "visit"})
+    assert Column("visit", kind) in columns
+    assert (len(keys) > 1) == (kind == "date")  # directions of words are of a client's own rows
+
+
 def test_a_factor_of_nothing_is_refused():
     with pytest.raises(ValueError, match="expected a factor other than 0"):
         Declared.model_validate({"links": {"a": {"name": "b", "factor": 0}}})
@@ -114,6 +155,15 @@ def told(tables):
 
 def test_a_column_in_another_unit_is_named(plain):
     frame = plain[1].frame.assign(weight=plain[1].frame["weight"] / 0.4536)
+    found = told([plain[0], replace(plain[1], frame=frame), plain[2]])
+    unlike = [line for line in found if "unlike" in line]
+    assert len(unlike) == 1
+    assert unlike[0].startswith("client 'b': column 'weight' behaves unlike the others'")
+
+
+@pytest.mark.parametrize("factor", [1e3, 1e9, 1e-9])
+def test_a_unit_that_is_far_off_is_named_at_the_one_who_has_it(plain, factor):
+    frame = plain[1].frame.assign(weight=plain[1].frame["weight"] * factor)
     found = told([plain[0], replace(plain[1], frame=frame), plain[2]])
     unlike = [line for line in found if "unlike" in line]
     assert len(unlike) == 1

@@ -13,7 +13,7 @@ from torch import Tensor
 from flic.algorithms.pooling import Everyone, Pool, class_of, columns_of
 from flic.algorithms.telling import Kind
 from flic.alignment.moments import Moments, Totals
-from flic.alignment.pooled import Base, Own
+from flic.alignment.pooled import Base, Linear, Own
 
 MOST_ROWS = 0.25
 """Rows of a client per feature up to which it pays to take them off in everyone's basis."""
@@ -27,10 +27,13 @@ class Others:
     sums: Totals
     base: Base  # of the features alone
     basis: Float[Tensor, "p p"] | None = None  # what columns were turned by
+    centre: Float[Tensor, " p"] | None = None  # what was taken off them before
 
-    def back(self, weight: Float[Tensor, "p outputs"]) -> Float[Tensor, "p outputs"]:
-        """Weights of turned columns as weights of the columns themselves."""
-        return weight if self.basis is None else self.basis @ weight
+    def back(self, found: Linear) -> tuple[Float[Tensor, "p outputs"], Float[Tensor, " outputs"]]:
+        """Weights and biases of the columns themselves."""
+        weight = self.base.back(found.weight).mT
+        weight = weight if self.basis is None else self.basis @ weight
+        return weight, found.bias if self.centre is None else found.bias - self.centre @ weight
 
 
 @dataclass(frozen=True)

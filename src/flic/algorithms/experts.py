@@ -80,10 +80,12 @@ class Known:
         dim, columns = self.pool.dim, self._linear.columns
         own = Own.of(columns, self.slot, len(self.held))
         spread = (own.spread.diagonal / max(own.dof, 1.0)).sqrt()
-        spread[spread <= 1e-6 * spread.max()] = max(float(spread.max()), 1e-12)
+        spread[:dim][spread[:dim] <= self.pool.least_spread] = 1.0
         spread[dim:] = 1.0  # of a response
+        # Where links are wrong, the rows may be far from 0 in units of all.
+        centre = columns.mean(0).index_fill(0, torch.arange(dim, len(spread)), 0.0)
         base, basis = Base(torch.ones(dim).double()), torch.diag(1 / spread[:dim])
-        return Others(columns / spread, self._nothing, base, basis)
+        return Others((columns - centre) / spread, self._nothing, base, basis, centre[:dim])
 
     @cached_property
     def _nothing(self) -> Moments:
@@ -249,7 +251,8 @@ class Known:
         schema = self.client.schema
         names = tuple(f"{n}, not linked" if n in features else n for n in schema.features)
         apart = replace(self.client, schema=replace(schema, features=names))
-        return self._pooled_merit - Known(self.agreed, self.shared, apart)._pooled_merit
+        sent: Sent = {"linear": self.pool.sent("linear")}  # it did send them, linked as they were
+        return self._pooled_merit - Known(self.agreed, self.shared, apart, sent)._pooled_merit
 
     @cached_property
     def _pooled_merit(self) -> float:
@@ -312,12 +315,12 @@ class Known:
         others, shrinkage = self._at(name, setting)
         [found] = self._learnt(others, torch.arange(len(self.slot)), [shrinkage])
         factor = self.question.temperatures[temperature]
-        weight = factor * others.back(others.base.back(found.weight).mT)
+        weight, bias = others.back(found)
         if name == "linked" and len(weight) < self.pool.dim:
             whole = zeros(self.pool.dim, weight.shape[1])
             whole[self.pool.is_linked] = weight
             weight = whole
-        return {f"{name}.weight": weight.contiguous(), f"{name}.bias": factor * found.bias}
+        return {f"{name}.weight": (factor * weight).contiguous(), f"{name}.bias": factor * bias}
 
     def _map_tensors(self) -> dict[str, Tensor]:
         width = self.agreed.settings.random_features

@@ -103,7 +103,7 @@ class Linked(Algorithm):
                 shared[name] = _sum([entry.value for entry in entries])
             else:
                 shared[name] = weighted_mean(entries)
-        for expert in (*EXPERTS, "mix"):
+        for expert in ("own", "linked", "mix"):
             own = {n: e for n, e in gathered.items() if n.startswith(merits_name(expert, ""))}
             shared |= _leant(own)
         return ServerState(server.round, shared)

@@ -140,7 +140,8 @@ class Pool:
             everyone = self.agreed.everyone(self.state, self.space, "linear")
             shift[self.own] = everyone.shift[self.there]
             told = everyone.sums.dof.diagonal()[self.there] > 0
-            scale[self.own] = everyone.scale[self.there] * told
+            still = self._is_constant[self.own] & ~everyone.sums.varies[self.there]
+            scale[self.own] = (everyone.scale[self.there] * told).masked_fill(still, torch.inf)
         rest = (scale == 0).nonzero().flatten()
         if not len(rest):
             return shift, scale
@@ -148,11 +149,29 @@ class Pool:
         place = Place(self.agreed.num_classes, torch.arange(len(rest)), len(rest))
         parts = ((c[:, rest], y) for c, y in _parts(self.agreed, self.client.train, rows))
         own = Moments.of_parts(parts, place)
-        scale[rest] = own.deviation
+        scale[rest] = own.deviation.masked_fill(self._is_constant[rest], torch.inf)
         private = torch.ones(self.width, dtype=torch.bool)
         private[self.own] = False
         shift[rest] = torch.where(private[rest], own.mean, shift[rest])
         return shift, scale
+
+    @cached_property
+    def _is_constant(self) -> Bool[Tensor, " own"]:
+        """Features of one value, which tell the client nothing.
+
+        If they do not vary within others' classes either, they may be years or sites: no unit
+        would suit them, and in an infinite one they are all 0.
+        """
+        x = self.client.train.x
+        rest = torch.zeros(self.agreed.responses, dtype=torch.bool)
+        return torch.cat([x.amin(0) == x.amax(0), rest])
+
+    @property
+    def least_spread(self) -> Float[Tensor, " own"]:
+        """Deviation of each feature, in units of all, that is but what rounding left of none."""
+        x, dim = self.client.train.x, self.dim
+        size = torch.maximum(x.amin(0).abs(), x.amax(0).abs()).double()
+        return (1e-6 * size).maximum(1e-13 * self.shift[:dim].abs()) / self.scale[:dim]
 
     def _totals(self) -> Totals:
         """Of the others, in the client's columns and units."""
@@ -242,7 +261,9 @@ class Pool:
         everyone = self.agreed.everyone(self.state, self.space, "linear").sums
         squares, dof = everyone.scatter.diagonal()[there], everyone.dof.diagonal()[there]
         own_squares, own_dof = self._own_squares(features, there)
-        return squares / self.scale[features] ** 2 - own_squares, dof - own_dof
+        # Beside a unit that is far too large, nothing is left of the others' but rounding.
+        others = (squares / self.scale[features] ** 2 - own_squares).maximum(1e-13 * own_squares)
+        return others, dof - own_dof
 
     def _own_squares(
         self, features: Int[Tensor, " some"], there: Int[Tensor, " some"]

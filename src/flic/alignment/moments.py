@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Detail = Literal["off", "diagonal", "full"]
@@ -20,6 +20,9 @@ Detail = Literal["off", "diagonal", "full"]
 CHUNK_ROWS = 4096
 """Rows that are looked at together; memory does not grow with their number."""
 
+
+_NONE = 1e-6
+"""Deviation, as a share of the mean, that is but what rounding left of a constant."""
 
 Parts = Iterable[tuple[Tensor, Tensor]]
 """Rows in own features and their classes, part by part."""
@@ -145,12 +148,19 @@ class Moments(Totals):
     @property
     def deviation(self) -> Float[Tensor, " p"]:
         """Deviation of each feature within classes; 1 where it has none."""
-        variance = self.scatter.diagonal() / self.dof.diagonal().clamp_min(1)
-        # Below this a deviation is what rounding left of a constant.
-        least = 1e-6 * self.mean.abs()
-        deviation = variance.clamp_min(0).sqrt().clamp_min(least)
+        deviation = self._spread.clamp_min(_NONE * self.mean.abs())
         told = (self.dof.diagonal() > 0) & (deviation > 0)
         return torch.where(told, deviation, torch.ones_like(deviation))
+
+    @property
+    def varies(self) -> Bool[Tensor, " p"]:
+        """Which features are known to vary within classes."""
+        return (self.dof.diagonal() > 0) & (self._spread > _NONE * self.mean.abs())
+
+    @property
+    def _spread(self) -> Float[Tensor, " p"]:
+        variance = self.scatter.diagonal() / self.dof.diagonal().clamp_min(1)
+        return variance.clamp_min(0).sqrt()
 
     @cached_property
     def covariance(self) -> Float[Tensor, "p p"]:

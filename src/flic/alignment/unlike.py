@@ -21,6 +21,9 @@ USUAL = torch.tensor([0.2, 0.2, 0.3], dtype=torch.float64)[:, None] * _STEPS
 FAR = 5.0
 """Deviations, of usual ones and noise together, beyond which a feature is unlike the others'."""
 
+_LEAST = 1e-24
+"""Variance, in units of all, that is but what rounding left of none; units may be far apart."""
+
 _HALF = 0.6745  # what half of all normal deviates exceed in size
 
 
@@ -67,7 +70,7 @@ def deviations(
     first = mean / (1 / weight.sum(0).clamp_min(1e-12) + location).sqrt()
     third = (known[0].clamp_min(1e-300).log() - known[1].clamp_min(1e-300).log()) / 2
     third = third / (0.5 / own.dof.clamp_min(1) + 0.5 / others.dof.clamp_min(1) + scale).sqrt()
-    vary = (known > 1e-12).all(0) & told.all(0)
+    vary = (known > _LEAST).all(0) & told.all(0)
     found = torch.stack([first, _contrast(apart, noise + contrast, both), third * vary])
     return torch.where(both.any(0), found, torch.zeros_like(found))
 

@@ -107,16 +107,29 @@ def groups_of_one_space(tables: Mapping[str, Sequence[Column]]) -> list[list[str
     return [names for names in alike.values() if len(names) > 1]
 
 
+def linked_names(encoder: TableEncoder, declared: Declared, client: str) -> list[str]:
+    """Names under which a client's features are known among all.
+
+    What is shared is of one kind: neither a boolean nor a level is linked with a number.
+    """
+    names = []
+    features = zip(encoder.features, encoder.sources, encoder.kinds, strict=True)
+    for feature, source, kind in features:
+        of_kind = "" if kind == "number" else f" ({kind})"
+        shared = declared.shared_name(source, client, kind)
+        names.append(shared + of_kind + feature.removeprefix(source))
+    return names
+
+
 def linked_features(silo: EncodedSilo) -> tuple[list[str], torch.Tensor, torch.Tensor]:
     """Names under which features are shared, and factor and offset into the shared units."""
-    names, factors, offsets = [], [], []
+    factors, offsets = [], []
     for feature, source in zip(silo.encoder.features, silo.encoder.sources, strict=True):
-        shared = silo.declared.shared_name(source, silo.name)
-        names.append(shared + feature.removeprefix(source))
         link = silo.declared.links.get(source)
         in_units = link is not None and feature == source
         factors.append(link.factor if link is not None and in_units else 1.0)
         offsets.append(link.offset if link is not None and in_units else 0.0)
+    names = linked_names(silo.encoder, silo.declared, silo.name)
     return names, torch.tensor(factors).double(), torch.tensor(offsets).double()
 
 
@@ -146,7 +159,8 @@ def linked_spaces(features: Mapping[str, Sequence[str]]) -> dict[str, str]:
 def features_from(silo: EncodedSilo, columns: Sequence[Column]) -> tuple[int, ...]:
     """Positions of the features that come from some columns."""
     names = {column.name for column in columns}
-    shared = [silo.declared.shared_name(source, silo.name) for source in silo.encoder.sources]
+    pairs = zip(silo.encoder.sources, silo.encoder.kinds, strict=True)
+    shared = [silo.declared.shared_name(source, silo.name, kind) for source, kind in pairs]
     return tuple(i for i, name in enumerate(shared) if name in names)
 
 

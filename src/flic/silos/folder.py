@@ -38,6 +38,7 @@ from flic.federation.checkpoint import write_atomically
 from flic.notation import json_values
 from flic.silos.card import model_card
 from flic.silos.choice import Experience
+from flic.silos.encoding import linked_names
 from flic.silos.fitted import FittedClient, FittedFederation
 from flic.silos.linked_columns import LinkedState
 from flic.silos.model import Saved
@@ -284,7 +285,8 @@ def _client(
     )
     own = KINDS[saved.kind].load(saved, task)
     encoder = TableEncoder.model_validate(facts["encoder"])
-    if not own.reads(encoder.features):
+    declared = Declared.model_validate(facts["declared"])
+    if not own.reads(linked_names(encoder, declared, facts["name"])):
         raise ValueError(
             f"the model of client {facts['name']!r} reads other features than its encoder writes"
         )
@@ -296,7 +298,7 @@ def _client(
     return FittedClient(
         name=facts["name"],
         columns=columns,
-        declared=Declared.model_validate(facts["declared"]),
+        declared=declared,
         labelling=Labelling.model_validate(facts["labelling"]),
         encoder=encoder,
         candidate=facts["candidate"],

@@ -48,13 +48,14 @@ class JoinedFlic(Candidate):
 
     def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
         own = with_whole_budget(settings.method)
-        return Learned({s.name: self._join(s.name, encoded, own, seed) for s in encoded.silos})
+        return Learned({s.name: self._join(s, encoded.task, own, seed) for s in encoded.silos})
 
     def _join(
-        self, name: str, encoded: EncodedFederation, settings: MethodSettings, seed: int
+        self, silo: EncodedSilo, task: Question, settings: MethodSettings, seed: int
     ) -> NetworkModel:
-        client = next(silo.data for silo in encoded.silos if silo.name == name)
-        data = FederatedData("newcomer", encoded.task, (client,))
+        name = silo.name
+        client = in_space(silo, range(silo.data.schema.dim), silo.data.schema.space)
+        data = FederatedData("newcomer", task, (client,))
         roster = Roster(data, settings.embedding, dtype=torch.float32)
         algorithm = build_algorithm(FlicNetwork.method, settings, roster.population, seed=seed)
         workshop, server = Workshop(algorithm, roster, seed), ServerState(0, self._shared)
@@ -65,7 +66,7 @@ class JoinedFlic(Candidate):
         return NetworkModel(
             method=FlicNetwork.method,
             settings=settings,
-            task=encoded.task,
+            task=task,
             schema=client.schema,
             classes=client.classes,
             inputs=tuple(range(client.schema.dim)),

@@ -159,8 +159,8 @@ def explanations(
 
 
 def _unlike(silos: Mapping[str, EncodedSilo], known: Mapping[str, Known]) -> Iterator[str]:
-    """The client that is furthest off in a feature; the others are so because of it."""
-    worst: dict[str, tuple[float, str, str, str]] = {}
+    """The odd client of each feature; others are far off because of it."""
+    found: dict[tuple[str, str], list[tuple[float, str, str]]] = {}
     for name, own in known.items():
         encoder, keys = silos[name].encoder, linked_features(silos[name])[0]
         sources = dict(zip(keys, zip(encoder.features, encoder.sources, strict=True), strict=True))
@@ -168,7 +168,11 @@ def _unlike(silos: Mapping[str, EncodedSilo], known: Mapping[str, Known]) -> Ite
             feature, source = sources[key]
             # How often a level occurs fixes how much its indicator varies.
             if kind != "scale" or feature == source:
-                worst[key] = max(worst.get(key, (0.0, "", "", "")), (abs(far), name, source, kind))
+                found.setdefault((key, kind), []).append((far, name, source))
+    worst: dict[str, tuple[float, str, str, str]] = {}
+    for (key, kind), every in found.items():
+        far, name, source = _odd_one(every)
+        worst[key] = max(worst.get(key, (0.0, "", "", "")), (abs(far), name, source, kind))
     told: set[tuple[str, str]] = set()
     for far, name, column, kind in sorted(worst.values(), reverse=True):
         if (name, column) not in told:
@@ -179,6 +183,17 @@ def _unlike(silos: Mapping[str, EncodedSilo], known: Mapping[str, Known]) -> Ite
                 "federation. Check its unit and meaning; correct it with links, or list it in "
                 "unlinked."
             )
+
+
+def _odd_one(found: Sequence[tuple[float, str, str]]) -> tuple[float, str, str]:
+    """Who is off to the side where fewer are, and there the furthest."""
+    sides = [[own for own in found if (own[0] > 0) == above] for above in (True, False)]
+    fewest = min(len(side) for side in sides if side)
+    return max((own for side in sides if len(side) == fewest for own in side), key=_distance)
+
+
+def _distance(found: tuple[float, str, str]) -> float:
+    return abs(found[0])
 
 
 def _experts(known: Mapping[str, Known]) -> Iterator[str]:

@@ -55,7 +55,7 @@ class Model(ABC):
 
     @abstractmethod
     def reads(self, features: Sequence[str]) -> bool:
-        """Whether rows of these encoded features are what it was learnt from."""
+        """Whether rows of features that all know by these names are what it was learnt from."""
 
     @abstractmethod
     def save(self) -> Saved:

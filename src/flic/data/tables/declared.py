@@ -103,9 +103,13 @@ class Declared(Section):
         linked = [*self.links, *self.unlinked]
         return tuple(dict.fromkeys([*self.left_out, *self.kinds, *measured, *linked]))
 
-    def shared_name(self, column: str, client: str) -> str:
-        """What a client's column is called among all clients."""
-        if column in self.unlinked:
+    def shared_name(self, column: str, client: str, kind: Kind | None = None) -> str:
+        """What a client's column is called among all clients.
+
+        Dates and texts are its own unless it says in `links` that they are shared.
+        """
+        private = kind in ("date", "text") and column not in self.links
+        if private or column in self.unlinked:
             return f"{column} of {client}"
         return self.links[column].name if column in self.links else column
 

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 
+from flic.data.tables.declared import Kind
 from flic.data.tables.table import SiloTable
 
 # Categories with more levels are read as text: one-hot columns would hold a row or two each.
@@ -79,10 +80,13 @@ class Numbers(_Part):
     columns: list[str]
     medians: list[float]
     with_indicator: list[str]  # columns in which training rows had gaps, but not only gaps
+    booleans: list[str] = []  # which of the columns are
     scale: Scale
 
     @classmethod
-    def fit(cls, frame: pd.DataFrame, columns: Sequence[str]) -> "Numbers":
+    def fit(
+        cls, frame: pd.DataFrame, columns: Sequence[str], booleans: Sequence[str] = ()
+    ) -> "Numbers":
         """Fit to training rows."""
         x = frame[list(columns)].to_numpy(float)
         gaps = np.isnan(x).mean(0)
@@ -92,6 +96,7 @@ class Numbers(_Part):
             columns=list(columns),
             medians=medians,
             with_indicator=indicated,
+            booleans=list(booleans),
             scale=Scale(mean=[], deviation=[]),
         )
         return part.model_copy(update={"scale": Scale.of(part.plain(frame))})
@@ -285,6 +290,15 @@ def _values(frame: pd.DataFrame, column: str) -> pd.Series:
     return cast(pd.Series, frame[column])
 
 
+def _kind_of(part: "AnyPart", source: str) -> Kind:
+    """Kind of a column that a part encodes."""
+    if isinstance(part, Numbers):
+        return "boolean" if source in part.booleans else "number"
+    if isinstance(part, Dates):
+        return "date"
+    return "text" if isinstance(part, Words) and not part.levels else "category"
+
+
 AnyPart = Annotated[Numbers | Levels | Dates | Words, Field(discriminator="kind")]
 
 
@@ -298,7 +312,9 @@ class TableEncoder(_Part):
         """Fit to a client's training rows."""
         of_kind = {kind: [c.name for c in table.columns if c.kind == kind] for kind in _ORDER}
         numbers = of_kind["number"] + of_kind["boolean"]
-        parts: list[AnyPart] = [Numbers.fit(table.frame, numbers)] if numbers else []
+        parts: list[AnyPart] = []
+        if numbers:
+            parts.append(Numbers.fit(table.frame, numbers, of_kind["boolean"]))
         for column in of_kind["category"]:
             levels = sorted({*_values(table.frame, column).dropna()})
             if len(levels) <= ONE_HOT_LEVELS:
@@ -318,6 +334,11 @@ class TableEncoder(_Part):
     def sources(self) -> tuple[str, ...]:
         """Column that each feature comes from."""
         return tuple(name for part in self.parts for name in part.sources)
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Kind of the column that each feature comes from."""
+        return tuple(_kind_of(part, source) for part in self.parts for source in part.sources)
 
     def unseen(self, frame: pd.DataFrame) -> dict[str, list[str]]:
         """Levels that no training row had, by column."""

@@ -46,7 +46,7 @@ class SiloTable:
     def shared(self) -> tuple[Column, ...]:
         """Its columns, in order, under the names that they have among all clients."""
         name = self.declared.shared_name
-        return tuple(Column(name(c.name, self.name), c.kind) for c in self.columns)
+        return tuple(Column(name(c.name, self.name, c.kind), c.kind) for c in self.columns)
 
     def take(self, rows: np.ndarray) -> "SiloTable":
         """The same client with some of its rows."""
