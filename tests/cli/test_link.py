@@ -32,7 +32,7 @@ def test_a_link_is_proposed_and_how_to_confirm_it(flic, wards):
 def test_proposals_for_programs(flic, wards):
     told = json.loads(flic("link", str(wards), "--format", "json").out)
     [found] = told["proposed"]
-    assert found["factor"] == pytest.approx(0.45359)
+    assert found["link"]["factor"] == pytest.approx(0.45359)
     assert told["doubtful"] == []
 
 

@@ -254,7 +254,16 @@ def test_of_linked_columns_it_is_said_what_the_sums_may_show(flic, rows):
     code, said = flic(f"{words} --federation c/federation.json")
     assert code == 0, said
     assert "never: single rows and labels, names of columns other than as keys" in said
-    assert "more numbers than a small table has values" in said
+    assert "at most 0.5 sums leave per encoded value of your rows" in said
+    assert (
+        flic(
+            "coordinator init d --classes well,ill --method linked "
+            "--set network.linked.told_per_value=0.1"
+        )[0]
+        == 0
+    )
+    code, said = flic(f"{words.replace(' s ', ' t ')} --federation d/federation.json")
+    assert "at most 0.1 sums leave" in said
     assert "keys of columns" in said
 
 

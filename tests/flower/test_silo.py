@@ -141,7 +141,7 @@ def test_runs_do_not_know_each_other(silo, settings):
     east.train(moved(server, 2), settings, run="a" * 16)
     assert same(values(east.train(server, settings, run="b" * 16)), values(first))
     rounds = {"a" * 16: 2, "b" * 16: 1}
-    assert east.status() == {"name": "east", "rounds": rounds, "links": {}}
+    assert east.status() == {"name": "east", "rounds": rounds, "links": {}, "notes": {}}
 
 
 @pytest.mark.parametrize("changes", [{"seed": 1}, {"method": "flic-hl"}, {"weights": "rows"}])

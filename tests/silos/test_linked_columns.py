@@ -79,6 +79,16 @@ def test_a_newcomer_predicts_at_once_better_than_it_could_alone(fitted, newcomer
     assert {"lda", "linked"} == {n for n, own in joined.verdict.candidates.items() if "late" in own}
 
 
+def test_a_newcomer_is_told_of_a_column_in_another_unit(fitted, newcomer):
+    right = join(fitted, newcomer).notices[len(fitted.notices) :]
+    assert not [line for line in right if "unlike" in line]
+    assert [line for line in right if line.startswith("client 'late': cross-validated")]
+    frame = newcomer.frame.assign(m3=newcomer.frame["m3"] * 38.67)
+    wrong = join(fitted, replace(newcomer, frame=frame)).notices[len(fitted.notices) :]
+    [named] = [line for line in wrong if "unlike" in line]
+    assert named.startswith("client 'late': column 'm3' behaves unlike the others'")
+
+
 def test_what_a_client_sends_is_named_after_nobody(fitted):
     names = {t["name"] for c in fitted.portrait["traffic"] for t in c["tensors"]}
     assert any(name.startswith(f"linked: moments.{SPACE}.") for name in names)

@@ -150,7 +150,7 @@ def test_responses_are_pooled_whatever_a_column_is_called():
 def told(tables):
     together = encoded(tables)
     learned = LinkedColumns().learn(together, SETTINGS, seed=0)
-    return explanations(together, SETTINGS, learned)
+    return explanations(together, SETTINGS, learned.linked)
 
 
 def test_a_column_in_another_unit_is_named(plain):

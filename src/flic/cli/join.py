@@ -30,7 +30,7 @@ def join(
     encoding: Encoding = "utf-8",
     workers: Workers = 1,
 ) -> None:
-    """Add a new site: it gets the shared anchors, learns its own part, and has a verdict."""
+    """Add a new site: it gets what is shared, learns its own part, and has a verdict."""
     need_pandas("join")
     from flic.data.tables import Client, load_client
     from flic.data.tables.federation_file import unusable_name
@@ -63,6 +63,8 @@ def join(
     joined = join_table(fitted, table, workers=workers)
     folders.update(joined, folder)
     show_verdict(joined.verdict, only=name)
+    for message in joined.notices[len(fitted.notices) :]:
+        notice(message)
     typer.echo(f"{name} is in {folder}; nothing left it.")
     if (report := folder / "report.html").exists():
         notice(f"{report} is of before {name} joined. Renew it with: flic report {folder}")

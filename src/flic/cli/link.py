@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import typer
@@ -25,7 +24,7 @@ def link(federation: FederationPath, format: Format = "text") -> None:
     found, doubts = propose_links(tables), doubtful_links(tables)
     if format == "json":
         told = {"proposed": found, "doubtful": doubts}
-        rows = {name: [asdict(own) for own in every] for name, every in told.items()}
+        rows = {name: [_plain(own) for own in every] for name, every in told.items()}
         typer.echo(json.dumps(rows, ensure_ascii=False))
         return
     if doubts:
@@ -42,21 +41,31 @@ def link(federation: FederationPath, format: Format = "text") -> None:
     typer.echo(_line(found[0]))
 
 
+def _plain(proposal: "Proposal") -> dict[str, object]:
+    """For programs."""
+    return {**vars(proposal), "link": proposal.link.model_dump()}
+
+
 def _show_doubts(doubts: "Sequence[Proposal]") -> None:
     """Links that are probably wrong, and what to do about them."""
-    rows = [[": ".join(p.first), ": ".join(p.second), "; ".join(p.evidence)] for p in doubts]
+    rows = [[": ".join(p.second), ": ".join(p.first), "; ".join(p.evidence)] for p in doubts]
     table("Doubtful links", ["column", "is linked with", "evidence"], rows)
-    convertible = next((p for p in doubts if p.factor != 1), None)
-    if convertible:
-        typer.echo(f"To convert a unit, write at {convertible.second[0]}, for example:")
-        typer.echo(_line(convertible))
-    else:
-        typer.echo("If they are not the same thing, write at one of the two, for example:")
-        typer.echo(f"unlinked = [{json.dumps(doubts[0].second[1])}]")
+    known = next((p for p in doubts if "after" in p.evidence[0]), None)
+    if known:
+        typer.echo(f"To convert a unit, write at {known.second[0]}, for example:")
+        typer.echo(_line(known))
+        return
+    who, column = doubts[0].second
+    typer.echo(f"If it is not the same thing, write at {who}, for example:")
+    typer.echo(f"unlinked = [{json.dumps(column)}]")
+    typer.echo("If it is, give it the same unit (links with a factor) or the same levels.")
 
 
 def _line(proposal: "Proposal") -> str:
     """What to write in a federation.toml."""
-    name, factor = json.dumps(proposal.first[1]), proposal.factor
-    to = name if factor == 1 else f"{{ name = {name}, factor = {factor:g} }}"
+    name, link = json.dumps(proposal.link.name), proposal.link
+    said = {"factor": link.factor} if link.factor != 1 else {}
+    said |= {"offset": link.offset} if link.offset else {}
+    units = "".join(f", {key} = {value:g}" for key, value in said.items())
+    to = f"{{ name = {name}{units} }}" if units else name
     return f"links = {{ {json.dumps(proposal.second[1])} = {to} }}"

@@ -162,9 +162,9 @@ def _show_leaving(
     if settings.is_closed_form:
         typer.echo("never: single rows and labels, names of columns other than as keys, your model")
         notice(
-            f"these are at most {silo.file.told_per_value:g} numbers per value of your rows "
-            "(told_per_value in silo.toml), so that nobody can solve for the rows; a mean of few "
-            "rows is still close to each of them. SECURITY.md says what is known of it."
+            f"beyond class sums, at most {silo.told_per_value(settings):g} sums leave per encoded "
+            "value of your rows (told_per_value), and likelihoods have three decimals: more could "
+            "be solved for rows. SECURITY.md says what is known of it."
         )
     else:
         typer.echo(
@@ -221,6 +221,9 @@ def status(path: SiloPath, format: Format = "text") -> None:
     for run, links in found["links"].items():
         told = ", ".join(f"{name} ({count})" for name, count in links.items())
         typer.echo(f"run {run}: columns that so many others have too: {told}")
+    for run, notes in found["notes"].items():
+        for message in notes:
+            typer.echo(f"run {run}: {message}")
     if visit := found["last_visit"]:
         when = f" in round {visit['round']}" if visit["round"] > 0 else ""
         typer.echo(f"last visit: {visit['time']}, {visit['event']}{when}")

@@ -139,9 +139,9 @@ class LinkedPlace:
         keys = self.client.schema.features if server.round == FIRST else ()
         return Trained(update, {}, keys)
 
-    def model(self, server: ServerState) -> Named:
-        """The silo's model after the last round."""
-        return Known(self.algorithm(server).agreed, server.shared, self.client).model()
+    def known(self, server: ServerState) -> Known:
+        """What the silo knows after the last round, its model included."""
+        return Known(self.algorithm(server).agreed, server.shared, self.client)
 
     def figures(self, server: ServerState) -> dict[str, float]:
         """Sums over the silo's held-out rows."""

@@ -198,7 +198,7 @@ class SiloFolder:
         own = self._run(run, settings)
         if settings.is_closed_form:
             place = self._linked(own.client, settings)
-            own.save_linked(place.model(server), holders)
+            own.save_linked(place.known(server), holders)
             return place.figures(server)
         begun = own.round_before(server.round + 1)
         if begun is None:
@@ -219,10 +219,12 @@ class SiloFolder:
         return newest.model()
 
     def status(self) -> dict[str, Any]:
-        """Name, and by run the rounds that the silo holds and the features that others have too."""
-        rounds = {run.folder.name: max(run.rounds, default=0) for run in self._runs()}
-        links = {run.folder.name: run.links for run in self._runs() if run.links}
-        return {"name": self.name, "rounds": rounds, "links": links}
+        """Name, and by run the silo's rounds, features that others have too, and what is said."""
+        runs = self._runs()
+        rounds = {run.folder.name: max(run.rounds, default=0) for run in runs}
+        links = {run.folder.name: run.links for run in runs if run.links}
+        notes = {run.folder.name: run.notes for run in runs if run.notes}
+        return {"name": self.name, "rounds": rounds, "links": links, "notes": notes}
 
     def note(self, event: str, **facts: Any) -> None:
         """Add a line to the silo's own log."""
@@ -230,13 +232,17 @@ class SiloFolder:
 
     def _linked(self, client: ClientData, settings: FederationSettings) -> LinkedPlace:
         agreed, own = settings.method_settings.linked, self.file
-        limits = [limit for limit in (agreed.told_per_value, own.told_per_value) if limit]
         stricter = {
             "min_rows_per_class": self._least_rows(settings),
             "scatter": min([agreed.scatter, own.scatter], key=[*DETAILS].index),
-            "told_per_value": min(limits),
+            "told_per_value": self.told_per_value(settings),
         }
         return LinkedPlace(client, settings, agreed.model_copy(update=stricter))
+
+    def told_per_value(self, settings: FederationSettings) -> float:
+        """Numbers per value that leave at most: the silo's own limit, or the federation's."""
+        both = self.file.told_per_value, settings.method_settings.linked.told_per_value
+        return min(limit for limit in both if limit is not None)
 
     def _least_rows(self, settings: FederationSettings) -> int:
         # The silo has the last word on what its rows may show.

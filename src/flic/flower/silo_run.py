@@ -23,6 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
+from flic.algorithms.experts import Known
 from flic.data.client_data import ClientData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.tables import Column, Declared, Labelling, SiloTable
@@ -36,7 +37,7 @@ from flic.shapes import Named
 from flic.silos.candidates import FlicNetwork
 from flic.silos.encoding import EncodedSilo, linked_features
 from flic.silos.fitted import FittedClient
-from flic.silos.linked_columns import in_own_units, in_shared_units
+from flic.silos.linked_columns import in_own_units, in_shared_units, sentences
 from flic.silos.model import Saved
 from flic.silos.models import LinkedModel, NetworkModel
 
@@ -129,18 +130,31 @@ class SiloRun:
         tensors = self._network(private, shared).save().tensors
         write_atomically(_state(self.folder, round), _packed(tensors))
 
-    def save_linked(self, model: Named, holders: Sequence[int]) -> None:
-        """Keep the model of linked columns, in the silo's own units."""
+    def save_linked(self, known: Known, holders: Sequence[int]) -> None:
+        """Keep the model of linked columns, in the silo's own units, and what came of them."""
         silo = EncodedSilo((), self.declared, self.encoder, self.client, self.client)
         names = linked_features(silo)[0]
         with_others = {n: h - 1 for n, h in zip(names, holders, strict=True) if h > 1}
-        write_atomically(self.folder / LINKS, json.dumps(with_others, indent=1).encode())
-        own = in_own_units(model, silo)
+        told = {
+            "holders": with_others,
+            "notes": sentences({self.name: self.encoder}, {self.name: known}),
+        }
+        write_atomically(self.folder / LINKS, json.dumps(told, indent=1).encode())
+        own = in_own_units(known.model(), silo)
         write_atomically(_state(self.folder, LAST), _packed(own))
 
     @property
     def links(self) -> dict[str, int]:
         """Features that other silos have too, and how many do."""
+        return self._links.get("holders", {})
+
+    @property
+    def notes(self) -> list[str]:
+        """What came of linked columns."""
+        return self._links.get("notes", [])
+
+    @property
+    def _links(self) -> dict[str, Any]:
         path = self.folder / LINKS
         return json.loads(path.read_bytes()) if path.exists() else {}
 

@@ -141,6 +141,8 @@ class Federation:
         for message in notices:
             warnings.warn(message, UserWarning, stacklevel=2)
         self._fitted = join(own, table, workers=workers)
+        for message in self._fitted.notices[len(own.notices) :]:
+            warnings.warn(message, UserWarning, stacklevel=2)
         return self._fitted.verdict[name]
 
     def save(self, place: Path | str) -> None:

@@ -159,8 +159,10 @@ class FittedFederation:
             )
         return self.clients[name]
 
-    def with_client(self, client: FittedClient, verdict: Verdict) -> "FittedFederation":
-        """The federation with one more client, and its line in the verdict."""
+    def with_client(
+        self, client: FittedClient, verdict: Verdict, notices: Sequence[str]
+    ) -> "FittedFederation":
+        """The federation with one more client, its line in the verdict, and what is said of it."""
         lines = (*self.verdict.clients, *verdict.clients)
         candidates = {
             name: {**own, **verdict.candidates.get(name, {})}
@@ -170,4 +172,5 @@ class FittedFederation:
             self,
             clients={**self.clients, client.name: client},
             verdict=replace(self.verdict, clients=lines, candidates=candidates),
+            notices=(*self.notices, *notices),
         )

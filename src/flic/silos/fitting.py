@@ -137,7 +137,7 @@ def _traffic(names: Sequence[str], learned: Mapping[str, Learned]) -> list[dict[
 def _explanations(
     encoded: EncodedFederation, settings: FitSettings, learned: Mapping[str, Learned]
 ) -> Sequence[str]:
-    linked = learned.get(LinkedColumns.name)
+    linked = learned[LinkedColumns.name].linked if LinkedColumns.name in learned else None
     return explanations(encoded, settings, linked) if linked is not None else ()
 
 

@@ -28,7 +28,7 @@ from flic.silos.candidates import CANDIDATES, FlicNetwork
 from flic.silos.encoding import EncodedFederation, EncodedSilo, in_space, linked_features
 from flic.silos.evaluation import Before, Bench, work_through
 from flic.silos.fitted import FittedClient, FittedFederation
-from flic.silos.linked_columns import JoinedLinked, LinkedColumns
+from flic.silos.linked_columns import JoinedLinked, LinkedColumns, explanations
 from flic.silos.mixing import Mix
 from flic.silos.models import NetworkModel
 from flic.silos.settings import FitSettings
@@ -152,7 +152,10 @@ def join(fitted: FittedFederation, table: SiloTable, *, workers: int = 1) -> Fit
     kept = (name, fitted.temperatures.get(name), learned.models[table.name])
     client = FittedClient.of(table, encoded.silos[0].encoder, kept, fitted.task, fitted.labels)
     metric, count = fitted.settings.metric_for(fitted.task), {table.name: len(table)}
-    return fitted.with_client(client, verdict(results, final, metric=metric, rows=count))
+    notices = (
+        explanations(encoded, fitted.settings, fitted.linked, sent={}) if fitted.linked else ()
+    )
+    return fitted.with_client(client, verdict(results, final, metric=metric, rows=count), notices)
 
 
 def _refuse(fitted: FittedFederation, table: SiloTable) -> None:

@@ -16,6 +16,7 @@ from flic.algorithms.pooling import Agreed, Sent
 from flic.algorithms.questions import EXPERTS
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema, SharedFeatures
+from flic.data.tables.encoder import TableEncoder
 from flic.data.task import Task
 from flic.federation.journal import MemoryJournal
 from flic.federation.loop import Simulation
@@ -143,26 +144,33 @@ _HOW = {"location": "lies", "contrast": "tells the classes apart", "scale": "var
 
 
 def explanations(
-    encoded: EncodedFederation, settings: FitSettings, learned: Learned
-) -> Sequence[str]:
-    """Columns that are unlike the others', which expert serves whom, and which links carry it."""
-    assert learned.linked is not None
-    agreed = learned.linked.agreed(settings, encoded.task)
-    silos = {silo.name: silo for silo in encoded.silos if silo.name in learned.models}
+    encoded: EncodedFederation,
+    settings: FitSettings,
+    linked: LinkedState,
+    sent: Sent | None = None,
+) -> list[str]:
+    """What came of linked columns for each client; of newcomers, nothing is in the sums."""
+    agreed = linked.agreed(settings, encoded.task)
+    silos = {silo.name: silo for silo in encoded.silos}
     known = {
-        name: Known(agreed, learned.linked.tensors, in_shared_units(silo, space))
+        name: Known(agreed, linked.tensors, in_shared_units(silo, space), sent)
         for name, silo in silos.items()
-        for space in [learned.linked.space_of(linked_features(silo)[0])]
+        for space in [linked.space_of(linked_features(silo)[0])]
         if space is not None
     }
-    return [*_unlike(silos, known), *_experts(known), *_carriers(silos, known)]
+    return sentences({name: silo.encoder for name, silo in silos.items()}, known)
 
 
-def _unlike(silos: Mapping[str, EncodedSilo], known: Mapping[str, Known]) -> Iterator[str]:
+def sentences(encoders: Mapping[str, TableEncoder], known: Mapping[str, Known]) -> list[str]:
+    """Columns that are unlike the others', which expert serves whom, and which links carry it."""
+    return [*_unlike(encoders, known), *_experts(known), *_carriers(encoders, known)]
+
+
+def _unlike(encoders: Mapping[str, TableEncoder], known: Mapping[str, Known]) -> Iterator[str]:
     """The odd client of each feature; others are far off because of it."""
     found: dict[tuple[str, str], list[tuple[float, str, str]]] = {}
     for name, own in known.items():
-        encoder, keys = silos[name].encoder, linked_features(silos[name])[0]
+        encoder, keys = encoders[name], own.client.schema.features
         sources = dict(zip(keys, zip(encoder.features, encoder.sources, strict=True), strict=True))
         for key, kind, far in own.unlike():
             feature, source = sources[key]
@@ -209,10 +217,10 @@ def _experts(known: Mapping[str, Known]) -> Iterator[str]:
         )
 
 
-def _carriers(silos: Mapping[str, EncodedSilo], known: Mapping[str, Known]) -> Iterator[str]:
+def _carriers(encoders: Mapping[str, TableEncoder], known: Mapping[str, Known]) -> Iterator[str]:
     """The links that a client would miss most."""
     for name, own in known.items():
-        encoder, keys = silos[name].encoder, linked_features(silos[name])[0]
+        encoder, keys = encoders[name], own.client.schema.features
         features: dict[str, list[str]] = {}
         for key, source, linked in zip(keys, encoder.sources, own.pool.is_linked, strict=True):
             if linked:

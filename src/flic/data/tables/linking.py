@@ -12,6 +12,7 @@ from itertools import combinations
 
 import numpy as np
 
+from flic.data.tables.declared import Link
 from flic.data.tables.table import Column, SiloTable
 
 LIKELY = 0.6
@@ -30,8 +31,11 @@ CONVERSIONS = {f"{a} to {b}": factor for (a, b), factor in _UNITS.items()}
 CONVERSIONS |= {f"{b} to {a}": 1 / factor for (a, b), factor in _UNITS.items()}
 """Factors between units that columns are often kept in."""
 
-FEW = 20
-"""Values that say nothing against a link."""
+FEW, DISTINCT = 20, 5
+"""Values, and different ones, of which fewer say nothing against a link."""
+
+HARDLY = 0.01
+"""Overlap of two ranges that hardly meet."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Proposal:
     first: tuple[str, str]  # client, column
     second: tuple[str, str]
     evidence: tuple[str, ...]
-    factor: float = 1.0  # from the second's unit into the first's
+    link: Link  # of the second, under the first's name and in its unit
 
 
 def propose_links(tables: Sequence[SiloTable]) -> list[Proposal]:
@@ -57,20 +61,53 @@ def propose_links(tables: Sequence[SiloTable]) -> list[Proposal]:
 
 
 def doubtful_links(tables: Sequence[SiloTable]) -> list[Proposal]:
-    """Linked columns of numbers that another unit would bring together, or that never meet."""
-    found = []
-    for one, other in combinations(tables, 2):
-        theirs = dict(zip(other.shared, other.columns, strict=True))
-        for a, known in zip(one.columns, one.shared, strict=True):
-            b = theirs.get(known)
-            if b is None or a.kind != "number" or b.kind != "number":
-                continue
-            rows = [t.frame[c.name].notna().to_numpy() for t, c in ((one, a), (other, b))]
-            overlap, said, factor = _values(one, a, other, b)
-            if min(own.sum() for own in rows) >= FEW and (factor != 1 or overlap == 0):
-                pair = (one.name, a.name), (other.name, b.name)
-                found.append(Proposal(round(overlap, 3), *pair, (said,), factor))
-    return sorted(found, key=lambda p: (p.first[1], p.first, p.second))
+    """Links that another unit would mend, or between values that never meet: the odd one second."""
+    holders: dict[Column, list[tuple[SiloTable, Column]]] = {}
+    for table in tables:
+        for shared, own in zip(table.shared, table.columns, strict=True):
+            holders.setdefault(shared, []).append((table, own))
+    return [doubt for every in holders.values() for doubt in _doubts(every)]
+
+
+def _doubts(holders: Sequence[tuple[SiloTable, Column]]) -> Iterator[Proposal]:
+    """Of one shared column: who is apart from most others, and so on with the rest."""
+    left = [(a, b) for a, b in combinations(holders, 2) if _is_doubtful(*a, *b)]
+    while left:
+        counts = [sum(any(one is own for one, _ in pair) for pair in left) for own, _ in holders]
+        odd, column = max(zip(counts, range(len(holders)), holders, strict=True))[2]
+        mine = [pair for pair in left if any(one is odd for one, _ in pair)]
+        left = [pair for pair in left if not any(one is odd for one, _ in pair)]
+        other, theirs = next(own for own in mine[0] if own[0] is not odd)
+        score, said, factor = _values(other, theirs, odd, column)
+        more = f" (and so with {len(mine) - 1} more)" if len(mine) > 1 else ""
+        yield _proposal(score, other, theirs, odd, column, (said + more,), factor)
+
+
+def _is_doubtful(one: SiloTable, a: Column, other: SiloTable, b: Column) -> bool:
+    values = [t.frame[c.name].dropna() for t, c in ((one, a), (other, b))]
+    if min(map(len, values)) < FEW or a.kind not in ("number", "category"):
+        return False
+    alike, _, factor = _values(one, a, other, b)
+    if a.kind == "category":
+        return alike == 0
+    # The range of a flag says how rare it is.
+    return min(len({*own}) for own in values) >= DISTINCT and (factor != 1 or alike < HARDLY)
+
+
+def _proposal(
+    score: float,
+    one: SiloTable,
+    a: Column,
+    other: SiloTable,
+    b: Column,
+    evidence: tuple[str, ...],
+    factor: float,
+) -> Proposal:
+    """What is to be written at the second, on top of the link that it has."""
+    link = other.declared.links.get(b.name, Link(name=b.name))
+    name = one.declared.shared_name(a.name, one.name, a.kind)
+    mended = Link(name=name, factor=factor * link.factor, offset=factor * link.offset)
+    return Proposal(round(score, 3), (one.name, a.name), (other.name, b.name), evidence, mended)
 
 
 def _between(one: SiloTable, other: SiloTable) -> Iterator[Proposal]:
@@ -88,7 +125,7 @@ def _compare(one: SiloTable, a: Column, other: SiloTable, b: Column) -> Proposal
     by_value, said, factor = _values(one, a, other, b)
     score = NAME_SHARE * by_name + (1 - NAME_SHARE) * by_value
     evidence = (f"names {by_name:.0%} alike", said)
-    return Proposal(round(score, 3), (one.name, a.name), (other.name, b.name), evidence, factor)
+    return _proposal(score, one, a, other, b, evidence, factor)
 
 
 def name_similarity(a: str, b: str) -> float:
