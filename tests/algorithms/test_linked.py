@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from flic.algorithms import MethodSettings, ServerState, bases, experts
+from flic.algorithms.agreed import Agreed
 from flic.algorithms.bases import Side, others_at
 from flic.algorithms.estimators import Lda, Ridge
 from flic.algorithms.experts import Known, apply_mix, place_of
 from flic.algorithms.linked import Linked
-from flic.algorithms.pooling import Agreed, Pool, sent_sums
+from flic.algorithms.pooling import Pool, sent_sums
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema, SharedFeatures
 from flic.data.task import Classification, Regression

@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from flic.algorithms import MethodSettings, ServerState
+from flic.algorithms.agreed import DETAILS, Agreed
 from flic.algorithms.linked import Linked
-from flic.algorithms.pooling import Agreed, Pool, apply_map, sent_sums, told_detail, told_of_map
-from flic.algorithms.telling import DETAILS, numbers_told, within
+from flic.algorithms.pooling import Pool, apply_map, sent_sums
+from flic.algorithms.telling import numbers_told, told_detail, told_of_map, within
 from flic.alignment.moments import SENT, Layout, Moments, Place
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema, SharedFeatures

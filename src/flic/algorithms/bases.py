@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from flic.algorithms.pooling import Everyone, Pool, class_of, columns_of
-from flic.algorithms.telling import Kind
+from flic.algorithms.agreed import Everyone, Kind, class_of, columns_of
+from flic.algorithms.pooling import Pool
 from flic.alignment.moments import Moments, Totals
 from flic.alignment.pooled import Base, Linear, Own
 

@@ -13,8 +13,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from flic.algorithms.agreed import Agreed, class_of
 from flic.algorithms.bases import Others, Side, others_at
-from flic.algorithms.pooling import Agreed, Pool, Sent, apply_map, class_of
+from flic.algorithms.pooling import Pool, Sent, apply_map
 from flic.algorithms.questions import (
     EXPERTS,
     WEIGHTS,

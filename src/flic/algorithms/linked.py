@@ -18,8 +18,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from flic.algorithms.agreed import Agreed, Kind
 from flic.algorithms.experts import Known, apply_mix, merits_name, place_of_mix, zeros
-from flic.algorithms.pooling import Agreed, sent_sums, told_detail
+from flic.algorithms.pooling import sent_sums
 from flic.algorithms.protocol import (
     Algorithm,
     Entry,
@@ -35,7 +36,7 @@ from flic.algorithms.protocol import (
 )
 from flic.algorithms.questions import EXPERTS, WEIGHTS, Expert, question_of
 from flic.algorithms.settings import MethodSettings
-from flic.algorithms.telling import Kind
+from flic.algorithms.telling import told_detail
 from flic.alignment.moments import SENT
 from flic.alignment.unlike import USUAL
 from flic.data.client_data import ClientData, Split

@@ -5,116 +5,23 @@ more column, the last one, which all clients share.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from flic.algorithms.settings import LinkedConfig
-from flic.algorithms.telling import DETAILS, Kind, numbers_told, within
-from flic.alignment.moments import CHUNK_ROWS, Detail, Layout, Moments, Place, Totals
+from flic.algorithms.agreed import Agreed, Kind, class_of, columns_of
+from flic.algorithms.telling import enough, told_detail, told_of_map
+from flic.alignment.moments import CHUNK_ROWS, Detail, Moments, Place, Totals
 from flic.alignment.unlike import Marginals
 from flic.data.client_data import ClientData, Split
-from flic.data.schema import SharedFeatures
-from flic.data.task import Classification, Task
-from flic.seeding import generator
 from flic.shapes import Named
 
 Sent = Mapping[Kind, Named]
 """What of everyone's sums is one client's own."""
 
-PRIVATE = "private"
-"""The jury of clients that share nothing."""
-
 _CLIP = 5.0
-
-
-@dataclass(frozen=True)
-class Everyone:
-    """Sums of all clients of a space."""
-
-    source: Tensor  # what they were unpacked from
-    sums: Moments
-    shift: Float[Tensor, " p"]
-    scale: Float[Tensor, " p"]
-
-    @cached_property
-    def is_of_one_block(self) -> bool:
-        """Whether the same rows are behind every entry of the scatter."""
-        dof = self.sums.dof
-        return float(dof.min()) == float(dof.max()) > 0
-
-    @cached_property
-    def spectrum(self) -> tuple[Tensor, Tensor]:
-        """Eigenvalues and eigenvectors of the scatter in common units."""
-        return torch.linalg.eigh(self.sums.scatter / self.scale[:, None] / self.scale)
-
-
-@dataclass(frozen=True)
-class Agreed:
-    """What all clients agree on beforehand."""
-
-    settings: LinkedConfig
-    shared: Mapping[str, SharedFeatures]  # of each space
-    task: Task
-    seed: int
-    # Made once for all clients that are asked in turn.
-    _everyone: dict[tuple[str, Kind], Everyone] = field(default_factory=dict, compare=False)
-    _layouts: dict[tuple[str, Kind], Layout] = field(default_factory=dict, compare=False)
-    _maps: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict, compare=False)
-
-    @property
-    def num_classes(self) -> int:
-        """Number of classes; all responses are one."""
-        return self.task.num_classes if isinstance(self.task, Classification) else 1
-
-    @property
-    def responses(self) -> int:
-        """Columns that a response adds to the features."""
-        return 0 if isinstance(self.task, Classification) else 1
-
-    def jury(self, space: str) -> str:
-        """Clients that choose settings together: of a space, or of all that share nothing."""
-        shares_nothing = len(self.shared) > 1 and not self.shared[space].names
-        return PRIVATE if shares_nothing else space
-
-    def detail(self, kind: Kind) -> Detail:
-        """What is told at most of the scatter of a kind of sums."""
-        return DETAILS[self.settings.scatter][kind]
-
-    def layout(self, space: str, kind: Kind) -> Layout:
-        """How the sums of a space travel."""
-        if (space, kind) not in self._layouts:
-            block = self.shared[space].block
-            own = max(block, default=-1) + 1  # of the response, which everyone has
-            if kind == "mapped":
-                block, own = (0,) * self.settings.random_features, 0
-            made = Layout((*block, *(own,) * self.responses), self.num_classes)
-            self._layouts[space, kind] = made
-        return self._layouts[space, kind]
-
-    def everyone(self, state: Named, space: str, kind: Kind) -> Everyone:
-        """The sums of all."""
-        prefix, layout = f"moments.{space}.{kind}.", self.layout(space, kind)
-        source = state[prefix + "total"]
-        known = self._everyone.get((space, kind))
-        if known is None or known.source is not source:
-            names = [name for name in layout.shapes if prefix + name in state]
-            sums = layout.unpack({name: state[prefix + name] for name in names})
-            known = Everyone(source, sums, sums.mean, sums.deviation)
-            self._everyone[space, kind] = known
-        return known
-
-    def random_map(self, space: str) -> tuple[Float[Tensor, "p m"], Float[Tensor, " m"]]:
-        """Directions of shared features, each seeded by its key, and offsets."""
-        if space not in self._maps:
-            width, names = self.settings.random_features, self.shared[space].names
-            own = [torch.randn(width, generator=generator(0, "linked", space, n)) for n in names]
-            offsets = 2 * torch.rand(width, generator=generator(0, "linked", space)).double() - 1
-            self._maps[space] = torch.stack(own).double(), offsets
-        return self._maps[space]
 
 
 class Pool:
@@ -324,61 +231,8 @@ def sent_sums(agreed: Agreed, client: ClientData, detail: Detail) -> dict[str, T
     return layout.pack(sums, detail)
 
 
-def told_detail(agreed: Agreed, client: ClientData) -> Detail:
-    """What a client tells of the scatter of its features as they are.
-
-    All of its features count, since a silo does not know beforehand which of them are linked.
-    """
-    wanted, limit = agreed.detail("linear"), agreed.settings.told_per_value
-    if limit is None:
-        return wanted
-    (rows, classes), width = _told_rows(agreed, client), client.schema.dim + agreed.responses
-    # Sums alone are told by every class that has enough rows.
-    return within(limit * rows * width, wanted, width=width, classes=classes) or "off"
-
-
-def told_of_map(agreed: Agreed, client: ClientData, *, linked: int) -> Detail | None:
-    """What a client tells of random features of so many linked ones, beside all of its own."""
-    wanted, limit = agreed.detail("mapped"), agreed.settings.told_per_value
-    if limit is None:
-        return wanted
-    (rows, classes), width = _told_rows(agreed, client), client.schema.dim + agreed.responses
-    told = numbers_told(told_detail(agreed, client), width=width, classes=classes)
-    left = limit * rows * (linked + agreed.responses) - told
-    mapped = agreed.settings.random_features + agreed.responses
-    return within(left, wanted, width=mapped, classes=classes)
-
-
-def _told_rows(agreed: Agreed, client: ClientData) -> tuple[int, int]:
-    """Rows and classes behind a client's sums."""
-    rows = enough(agreed, client)
-    return len(rows), len(class_of(agreed, client.train)[rows].unique())
-
-
 def _kind_of_sums(detail: Detail) -> type[Totals]:
     return Totals if detail == "off" else Moments
-
-
-def enough(agreed: Agreed, client: ClientData) -> Int[Tensor, " rows"]:
-    """Rows of the classes that have enough of them to be sent in a sum."""
-    least = agreed.settings.min_rows_per_class
-    classes = [c for c, count in client.class_counts.items() if count >= least]
-    return (
-        torch.isin(class_of(agreed, client.train), torch.tensor(classes, dtype=torch.int64))
-        .nonzero()
-        .flatten()
-    )
-
-
-def class_of(agreed: Agreed, split: Split) -> Int[Tensor, " rows"]:
-    """Class of each row; all responses are one."""
-    return torch.zeros(len(split), dtype=torch.int64) if agreed.responses else split.y
-
-
-def columns_of(agreed: Agreed, split: Split) -> Float[Tensor, "rows own"]:
-    """Features of rows, and their response."""
-    x = split.x.double()
-    return torch.cat([x, split.y.double()[:, None]], 1) if agreed.responses else x
 
 
 def _parts(agreed: Agreed, split: Split, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

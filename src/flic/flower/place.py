@@ -10,8 +10,8 @@ from torch import Tensor
 from flic.algorithms import ServerState, Update, build_algorithm
 from flic.algorithms.experts import Known
 from flic.algorithms.linked import Linked
-from flic.algorithms.pooling import told_detail, told_of_map
 from flic.algorithms.settings import LinkedConfig
+from flic.algorithms.telling import told_detail, told_of_map
 from flic.alignment.anchors import factor_name, mean_name
 from flic.alignment.meta_classes import MAP
 from flic.alignment.moments import SENT

@@ -25,10 +25,10 @@ from safetensors.torch import save
 from torch import Tensor
 
 from flic.algorithms import Population, ServerState, Update
+from flic.algorithms.agreed import DETAILS
 from flic.algorithms.experts import merits_name
 from flic.algorithms.linked import Linked
 from flic.algorithms.settings import MethodSettings
-from flic.algorithms.telling import DETAILS
 from flic.alignment.moments import Layout, Moments
 from flic.data.schema import FeatureSchema, SharedFeatures
 from flic.data.task import Regression

@@ -17,8 +17,8 @@ import torch
 from pydantic import Field
 
 from flic.algorithms import ServerState
+from flic.algorithms.agreed import DETAILS
 from flic.algorithms.settings import Scatter
-from flic.algorithms.telling import DETAILS
 from flic.data.client_data import ClientData
 from flic.data.tables import Client, SiloTable, load_client
 from flic.data.task import Regression

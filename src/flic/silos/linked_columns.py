@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from flic.algorithms.agreed import Agreed
 from flic.algorithms.experts import Known
 from flic.algorithms.linked import Linked
-from flic.algorithms.pooling import Agreed, Sent
+from flic.algorithms.pooling import Sent
 from flic.algorithms.questions import EXPERTS
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema, SharedFeatures
