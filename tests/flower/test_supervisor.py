@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -84,6 +85,24 @@ def test_stopping_ends_everything(service, tmp_path):
     assert not service.running
     assert not any(map(is_alive, (facts["child"], child)))
     assert not service.stop()
+
+
+SLOW = """
+import fcntl, json, os, sys, time
+handle = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+fcntl.flock(handle, fcntl.LOCK_EX)
+time.sleep(1)
+os.pwrite(handle, json.dumps({"pid": os.getpid()}).encode(), 0)
+time.sleep(60)
+"""
+
+
+def test_one_that_has_not_said_its_number_yet_is_stopped_all_the_same(service):
+    with subprocess.Popen([sys.executable, "-c", SLOW, str(service.pid_file)]) as slow:
+        wait_for(lambda: service.running)
+        assert service.facts() == {}
+        assert service.stop(seconds=10)
+        assert slow.wait(10) == -signal.SIGTERM
 
 
 def test_the_program_ends_with_a_killed_supervisor(service, tmp_path):

@@ -118,13 +118,13 @@ class Service:
 
     def stop(self, *, seconds: float = 25) -> bool:
         """End the program and its supervisor; False if it did not run."""
-        facts = self.facts()
-        if facts is None:
+        if not self.running:
             return False
-        if "pid" in facts:
-            os.kill(facts["pid"], signal.SIGTERM)
-        until = time.monotonic() + seconds
-        while self.running:
+        until, asked = time.monotonic() + seconds, False
+        while (facts := self.facts()) is not None:
+            if "pid" in facts and not asked:  # one that has just begun has not said its number yet
+                os.kill(facts["pid"], signal.SIGTERM)
+                asked = True
             if time.monotonic() > until:
                 raise FederationError(
                     f"{self.name} did not stop within {seconds:.0f} s; expected it to end after "

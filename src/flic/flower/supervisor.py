@@ -28,6 +28,7 @@ class Supervisor:
 
     def __init__(self, pid_file: Path, log: Path, command: list[str]) -> None:
         self._pid_file = _locked(pid_file)
+        self._tell({"pid": os.getpid()})  # at once: the file may hold the number of an earlier one
         self._log = log
         self._command = command
         self._child: subprocess.Popen[bytes] | None = None
