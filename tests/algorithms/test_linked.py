@@ -12,6 +12,7 @@ from flic.algorithms.estimators import Lda, Ridge
 from flic.algorithms.experts import Known, apply_mix, place_of
 from flic.algorithms.linked import Linked
 from flic.algorithms.pooling import Pool, sent_sums
+from flic.algorithms.unlikeness import unlike
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema, SharedFeatures
 from flic.data.task import Classification, Regression
@@ -143,7 +144,7 @@ def test_what_is_one_value_at_each_client_changes_nothing(ward, scatter):
     settings = with_scatter(scatter)
     assert accuracy(dated, settings) == pytest.approx(accuracy(ward, settings), abs=0.02)
     shop, server = learn(dated, settings=settings)
-    assert not Known(shop.algorithm.agreed, server.shared, dated[0]).unlike()
+    assert not unlike(Known(shop.algorithm.agreed, server.shared, dated[0]))
 
 
 def few_features(i):

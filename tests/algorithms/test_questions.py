@@ -24,7 +24,7 @@ def test_a_mix_is_the_normalised_geometric_mean(weights):
     parts = [scores(6, 3, seed=i).log_softmax(-1) for i in range(3)]
     plain = torch.stack([p.exp() ** w for p, w in zip(parts, weights, strict=True)]).prod(0)
     plain = plain / plain.sum(-1, keepdim=True)
-    torch.testing.assert_close(CLASSES.mixed(parts, weights).exp(), plain)
+    torch.testing.assert_close(CLASSES.answers(CLASSES.mixed(parts, weights)).exp(), plain)
 
 
 def test_an_expert_without_weight_cannot_spoil_a_mix():
@@ -39,11 +39,21 @@ def test_merit_is_the_mean_likelihood_of_the_truth_and_one_row_cannot_rule_it():
     assert CLASSES.merit(answers, truth).item() == pytest.approx((torch.tensor(0.5).log() - 10) / 2)
 
 
+def test_merit_needs_no_normalised_scores():
+    """The likelihood of the truth alone, against all answers written out."""
+    found, truth = 30 * scores(4, 5, 3), torch.tensor([0, 2, 1, 1, 0])
+    plain = found.log_softmax(-1)[:, torch.arange(5), truth].clamp_min(-10).mean(-1)
+    torch.testing.assert_close(CLASSES.merit(found, truth), plain, rtol=0, atol=1e-12)
+    moved = found + 1e3 * scores(4, 5, 1, seed=1)
+    torch.testing.assert_close(CLASSES.merit(moved, truth), plain, rtol=0, atol=1e-9)
+
+
 def test_temperatures_come_between_settings_and_rows():
     tempered = CLASSES.tempered(scores(4, 5, 3))
     assert tempered.shape == (4, len(CLASSES.temperatures), 5, 3)
     place = list(CLASSES.temperatures).index(1.0)
-    torch.testing.assert_close(tempered[:, place], scores(4, 5, 3).log_softmax(-1))
+    torch.testing.assert_close(tempered[:, place], scores(4, 5, 3))
+    torch.testing.assert_close(tempered[:, place + 1], 2 * scores(4, 5, 3))
 
 
 def test_responses_are_judged_by_their_squared_error():

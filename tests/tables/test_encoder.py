@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from flic.data.tables import Column, SiloTable
-from flic.data.tables.encoder import CLIP, ONE_HOT_LEVELS, TEXT_WIDTH, TableEncoder
+from flic.data.tables.encoder import ONE_HOT_LEVELS, TableEncoder
+from flic.data.tables.parts import CLIP, TEXT_WIDTH
 
 DAYS = pd.date_range("2024-01-01", periods=12, freq="31D")
 COMPLAINTS = [f"pain since {word}" for word in ("monday", "friday", "lunch", "ever", "may", "dawn")]

@@ -34,14 +34,6 @@ from flic.alignment.pooled import (
     regressions,
     scores,
 )
-from flic.alignment.unlike import (
-    FAR,
-    KINDS,
-    Marginals,
-    deviations,
-    shares_beyond,
-    usual_deviations,
-)
 from flic.data.client_data import ClientData
 from flic.seeding import generator
 from flic.shapes import Named
@@ -69,7 +61,8 @@ class Known:
     # ---- experts -------------------------------------------------------------------------
 
     @cached_property
-    def _linear(self) -> Side:
+    def linear(self) -> Side:
+        """The client's features as they are."""
         return Side.linear(self.pool)
 
     @cached_property
@@ -78,7 +71,7 @@ class Known:
 
         Not even their units, which are of no use where links are wrong.
         """
-        dim, columns = self.pool.dim, self._linear.columns
+        dim, columns = self.pool.dim, self.linear.columns
         own = Own.of(columns, self.slot, len(self.held))
         spread = (own.spread.diagonal / max(own.dof, 1.0)).sqrt()
         spread[:dim][spread[:dim] <= self.pool.least_spread] = 1.0
@@ -96,12 +89,12 @@ class Known:
     @cached_property
     def _joint(self) -> Others:
         """All of the client's columns; others know nothing of the private ones."""
-        return others_at(self.pool, self._linear, torch.arange(self.pool.width))
+        return others_at(self.pool, self.linear, torch.arange(self.pool.width))
 
     @cached_property
     def _linked(self) -> Others:
         """The linked columns alone."""
-        return others_at(self.pool, self._linear, self._linked_places)
+        return others_at(self.pool, self.linear, self._linked_places)
 
     @cached_property
     def _linked_places(self) -> Int[Tensor, " linked"]:
@@ -173,7 +166,7 @@ class Known:
     @cached_property
     def truth(self) -> Tensor:
         """Slots, or responses in units of all, of the held-out rows, fold after fold."""
-        truth = self._linear.columns[:, -1] if self.agreed.responses else self.slot
+        truth = self.linear.columns[:, -1] if self.agreed.responses else self.slot
         return torch.cat([truth[test] for _, test in self.folds])
 
     def fold_scores(self, name: Expert) -> Float[Tensor, "settings rows held"]:
@@ -207,11 +200,10 @@ class Known:
         """What the federation found of an expert, or of mixes, for clients like this one."""
         return self.shared[merits_name(name, self.jury)]
 
-    def best_fold_answers(self, name: Expert) -> Float[Tensor, "rows held"]:
-        """Answers to held-out rows, as the federation finds best for an expert."""
+    def best_fold_scores(self, name: Expert) -> Float[Tensor, "rows held"]:
+        """Scores of held-out rows, as the federation finds best for an expert."""
         setting, temperature = place_of(self._merits_of(name))
-        scores = self._fold_scores_at(name, setting)
-        return self.question.answers(self.question.temperatures[temperature] * scores)
+        return self.question.temperatures[temperature] * self._fold_scores_at(name, setting)
 
     def _fold_scores_at(self, name: Expert, setting: int) -> Float[Tensor, "rows held"]:
         others, shrinkage = self._at(name, setting)
@@ -220,14 +212,14 @@ class Known:
 
     def mix_merits(self) -> Float[Tensor, "settings temperatures weights"]:
         """Cross-validated merit of every mix, with every setting of the mapped expert."""
-        parts = [self.best_fold_answers("own"), self.best_fold_answers("linked")]
+        parts = [self.best_fold_scores("own"), self.best_fold_scores("linked")]
         of_mapped = self.fold_scores("mapped")
 
         def merits(rows: slice) -> Tensor:
             mapped = self.question.tempered(of_mapped[:, rows])
-            answers = (*(part[rows] for part in parts), mapped)
+            scores = (*(part[rows] for part in parts), mapped)
             found = [
-                self.question.merit(self.question.mixed(answers, weights), self.truth[rows])
+                self.question.merit(self.question.mixed(scores, weights), self.truth[rows])
                 for weights in WEIGHTS
             ]
             # Mixes without the mapped expert have one merit for all of its settings.
@@ -241,10 +233,10 @@ class Known:
         """Cross-validated merit on the client's own rows of each expert and of the chosen mix."""
         mapped, temperature, weights = place_of_mix(self._merits_of("mix"))
         factor = self.question.temperatures[temperature]
-        parts = [self.best_fold_answers("own"), self.best_fold_answers("linked")]
-        parts.append(self.question.answers(factor * self._fold_scores_at("mapped", mapped)))
+        parts = [self.best_fold_scores("own"), self.best_fold_scores("linked")]
+        parts.append(factor * self._fold_scores_at("mapped", mapped))
         parts.append(self.question.mixed(parts, WEIGHTS[weights]))
-        found = [float(self.question.merit(answers, self.truth)) for answers in parts]
+        found = [float(self.question.merit(scores, self.truth)) for scores in parts]
         return dict(zip((*EXPERTS, "mix"), found, strict=True))
 
     def worth_of_links(self, features: Collection[str]) -> float:
@@ -261,38 +253,8 @@ class Known:
         setting, temperature = place_of(self._merits_of("linked"))
         joint = len(self.question.pooled) + setting % len(self.question.pooled)
         factor = self.question.temperatures[temperature]
-        answers = self.question.answers(factor * self._fold_scores_at("linked", joint))
-        return float(self.question.merit(answers, self.truth))
-
-    def shares_unlike(self) -> Float[Tensor, "3 usual"]:
-        """What the federation learns the usual differences between its clients from."""
-        return shares_beyond(*self._marginals)
-
-    def unlike(self) -> list[tuple[str, str, float]]:
-        """Linked features that are unlike the others': name, kind, and how far."""
-        if not self.pool.has_links:
-            return []
-        usual = usual_deviations(self.shared["scores.unlike"])
-        found = deviations(*self._marginals, usual)
-        names = [
-            n
-            for n, own in zip(self.client.schema.features, self.pool.is_linked, strict=True)
-            if own
-        ]
-        return [
-            (names[j], KINDS[k], float(found[k, j]))
-            for k, j in (found.abs() > FAR).nonzero().tolist()
-        ]
-
-    @cached_property
-    def _marginals(self) -> tuple[Marginals, Marginals]:
-        """Of the linked features, at the client and at the others."""
-        linked = self.pool.is_linked.nonzero().flatten()
-        columns, y = self._linear.columns[:, linked], class_of(self.agreed, self.client.train)
-        own = Marginals.of(columns, y, self.agreed.num_classes)
-        squares, dof = self.pool.others_squares(linked)
-        others = self.pool.others
-        return own, Marginals(others.count[:, linked], others.total[:, linked], squares, dof)
+        scores = factor * self._fold_scores_at("linked", joint)
+        return float(self.question.merit(scores, self.truth))
 
     # ---- the model -----------------------------------------------------------------------
 
@@ -342,11 +304,8 @@ def apply_mix(model: Named, x: Tensor) -> Float[Tensor, "rows held"]:
         turned = apply_map(z, model["map.directions"], model["map.offsets"])
         features["mapped"] = (turned - model["map.mean"]) / model["map.scale"]
     question = Responses() if "response" in model else Classes()
-    parts = [
-        question.answers(h @ model[f"{name}.weight"] + model[f"{name}.bias"])
-        for name, h in features.items()
-    ]
-    mixed = question.mixed(parts, model["weights"].tolist())
+    parts = [h @ model[f"{name}.weight"] + model[f"{name}.bias"] for name, h in features.items()]
+    mixed = question.answers(question.mixed(parts, model["weights"].tolist()))
     if "response" not in model:
         return mixed
     shift, scale = model["response"]

@@ -37,6 +37,7 @@ from flic.algorithms.protocol import (
 from flic.algorithms.questions import EXPERTS, WEIGHTS, Expert, question_of
 from flic.algorithms.settings import MethodSettings
 from flic.algorithms.telling import told_detail
+from flic.algorithms.unlikeness import UNLIKE, shares_unlike
 from flic.alignment.moments import SENT
 from flic.alignment.unlike import USUAL
 from flic.data.client_data import ClientData, Split
@@ -89,7 +90,7 @@ class Linked(Algorithm):
                 shared[merits_name(expert, jury)] = merits
             mixes = zeros(question.grid("mapped"), temperatures, len(WEIGHTS))
             shared[merits_name("mix", jury)] = mixes
-        shared["scores.unlike"] = zeros(*USUAL.shape)
+        shared[UNLIKE] = zeros(*USUAL.shape)
         return ServerState(0, shared)
 
     def aggregate(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
@@ -151,7 +152,7 @@ class Linked(Algorithm):
         entries |= _entries("", merits)
         if known.pool.has_links:  # counts for as many features as it speaks of
             weight = float(known.pool.is_linked.sum())
-            entries["scores.unlike"] = Entry(known.shares_unlike(), weight)
+            entries[UNLIKE] = Entry(shares_unlike(known), weight)
         return entries
 
     def _mix_merits(self, server: ServerState, client: ClientData) -> dict[str, Entry]:

@@ -39,23 +39,23 @@ class Question(ABC):
         return len(self.pooled) * (2 if name == "linked" else 1)
 
     def tempered(self, scores: Float[Tensor, "settings rows held"]) -> Tensor:
-        """Answers at every temperature, [settings, temperatures, rows, held]."""
+        """Scores at every temperature, [settings, temperatures, rows, held]."""
         temperatures = torch.tensor(self.temperatures, dtype=torch.float64)
-        return self.answers(scores[:, None] * temperatures[:, None, None])
+        return scores[:, None] * temperatures[:, None, None]
 
     def mixed(self, parts: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-        """Answers of a mix of experts."""
+        """Scores of a mix of experts."""
         mixed = sum(w * part for w, part in zip(weights, parts, strict=True) if w)
         assert isinstance(mixed, Tensor)
-        return self.answers(mixed)
+        return mixed
 
     @abstractmethod
     def answers(self, scores: Float[Tensor, "*grid rows held"]) -> Float[Tensor, "*grid rows held"]:
         """Log-probabilities, or responses."""
 
     @abstractmethod
-    def merit(self, answers: Float[Tensor, "*grid rows held"], truth: Tensor) -> Tensor:
-        """Mean over rows; more is better."""
+    def merit(self, scores: Float[Tensor, "*grid rows held"], truth: Tensor) -> Tensor:
+        """Mean over rows of how good the answers to scores are; more is better."""
 
 
 class Classes(Question):
@@ -69,8 +69,9 @@ class Classes(Question):
     def answers(self, scores: Tensor) -> Tensor:
         return scores.log_softmax(-1)
 
-    def merit(self, answers: Tensor, truth: Tensor) -> Tensor:
-        of_truth = answers[..., torch.arange(len(truth)), truth]
+    def merit(self, scores: Tensor, truth: Tensor) -> Tensor:
+        # Of the answers only that of the truth, which is a third of the work.
+        of_truth = scores[..., torch.arange(len(truth)), truth] - scores.logsumexp(-1)
         # A single hopeless row must not outvote all others.
         return of_truth.clamp_min(-10.0).mean(-1)
 
@@ -86,8 +87,8 @@ class Responses(Question):
     def answers(self, scores: Tensor) -> Tensor:
         return scores
 
-    def merit(self, answers: Tensor, truth: Tensor) -> Tensor:
-        return -(answers[..., 0] - truth).square().clamp_max(10.0).mean(-1)
+    def merit(self, scores: Tensor, truth: Tensor) -> Tensor:
+        return -(scores[..., 0] - truth).square().clamp_max(10.0).mean(-1)
 
 
 def question_of(task: Task) -> Question:

@@ -221,15 +221,19 @@ class Layout:
 
     def unpack_totals(self, sent: Mapping[str, Tensor]) -> Totals:
         """Rows and sums alone; of one that sent nothing they are 0."""
-        zeros = {n: torch.zeros(self.shapes[n]).double() for n in ("count", "total")}
-        given = {**zeros, **sent}
-        return Totals(given["count"][:, self.block], given["total"])
+        count, total = (self._given(sent, name) for name in ("count", "total"))
+        return Totals(count[:, self.block], total)
+
+    def _given(self, sent: Mapping[str, Tensor], name: str) -> Tensor:
+        """What was sent under a name; 0 if it was left out."""
+        if name in sent:
+            return sent[name]
+        return torch.zeros(self.shapes[name], dtype=torch.float64)
 
     def unpack(self, sent: Mapping[str, Tensor]) -> Moments:
         """Sums from what was sent, or from what many sent, added up."""
         p, blocks = len(self.block), len(self._first)
-        zeros = {name: torch.zeros(shape).double() for name, shape in self.shapes.items()}
-        given = {**zeros, **sent}
+        given = {name: self._given(sent, name) for name in self.shapes}
         dof = _symmetric(given["pairs"], blocks, offset=0)[self.block][:, self.block]
         totals = self.unpack_totals(sent)
         return Moments(

@@ -5,10 +5,11 @@ from functools import cached_property
 from typing import Any
 
 from flic.algorithms import ServerState, Update
+from flic.algorithms.unlikeness import UNLIKE
 from flic.federation.journal import Record
 from flic.federation.work import Stage
 from flic.flower.log import note
-from flic.flower.pooling import FIRST, LAST, UNLIKE, Pooling, are_keys
+from flic.flower.pooling import FIRST, LAST, Pooling, are_keys
 from flic.flower.rounds import Coordinator
 
 

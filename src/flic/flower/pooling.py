@@ -29,6 +29,7 @@ from flic.algorithms.agreed import DETAILS
 from flic.algorithms.experts import merits_name
 from flic.algorithms.linked import Linked
 from flic.algorithms.settings import MethodSettings
+from flic.algorithms.unlikeness import UNLIKE
 from flic.alignment.moments import Layout, Moments
 from flic.data.schema import FeatureSchema, SharedFeatures
 from flic.data.task import Regression
@@ -47,9 +48,6 @@ _SUMS = f"moments.{SPACE}.linear."
 _MAPPED = f"moments.{SPACE}.mapped."
 _WORST = -10.0  # the least likelihood that an expert is given
 _MERITS = tuple(merits_name(name, SPACE) for name in ("own", "linked", "mix"))
-
-UNLIKE = "scores.unlike"
-"""How many features are unlike the others': counts for as many as a silo speaks of."""
 
 PLACES = "links.places"
 """Which of a silo's features are linked: their places among its keys."""

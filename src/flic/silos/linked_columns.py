@@ -15,6 +15,7 @@ from flic.algorithms.experts import Known
 from flic.algorithms.linked import Linked
 from flic.algorithms.pooling import Sent
 from flic.algorithms.questions import EXPERTS
+from flic.algorithms.unlikeness import unlike
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema, SharedFeatures
 from flic.data.tables.encoder import TableEncoder
@@ -173,7 +174,7 @@ def _unlike(encoders: Mapping[str, TableEncoder], known: Mapping[str, Known]) ->
     for name, own in known.items():
         encoder, keys = encoders[name], own.client.schema.features
         sources = dict(zip(keys, zip(encoder.features, encoder.sources, strict=True), strict=True))
-        for key, kind, far in own.unlike():
+        for key, kind, far in unlike(own):
             feature, source = sources[key]
             # How often a level occurs fixes how much its indicator varies.
             if kind != "scale" or feature == source:
