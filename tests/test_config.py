@@ -8,8 +8,8 @@ import pytest
 
 from flic.algorithms import METHODS
 from flic.config import load_config, parse_assignment, resolve, validate
-from flic.data.batches import Duration
 from flic.errors import ConfigError
+from flic.method_settings import Duration
 from flic.settings import merge
 
 DATA = {"problem": "noisy-features", "num_clients": 5}

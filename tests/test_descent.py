@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from flic.descent import VECTOR, OptimiserConfig, descend
+from flic.descent import VECTOR, descend
+from flic.method_settings import OptimiserConfig
 
 STEPS = [7, 4, 4, 1]  # of each client
 WORKING = [4, 3, 3, 3, 1, 1, 1]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from flic.algorithms import MethodSettings, build_algorithm
+from flic.algorithms import build_algorithm
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification
@@ -18,6 +18,7 @@ from flic.federation.loop import Schedule, Simulation
 from flic.federation.roster import Roster
 from flic.federation.runners import InProcess
 from flic.federation.work import Workshop
+from flic.method_settings import MethodSettings
 from flic.seeding import generator
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "flic_by_hand.py"

@@ -1,7 +1,9 @@
 """What `__all__` promises is there, and `flic` shows nothing that it does not promise."""
 
+import ast
 import importlib
 import pkgutil
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -20,8 +22,22 @@ def test_every_promised_name_exists_once(name: str) -> None:
 
 
 def test_flic_shows_only_what_it_promises() -> None:
-    promised = set(getattr(flic, "__all__", []))
     modules = {n for n, value in vars(flic).items() if isinstance(value, ModuleType)}
-    lazy = {"Federation"}  # needs the extra for tables
-    public = {n for n in vars(flic) if not n.startswith("_")} | lazy
-    assert public - modules == {n for n in promised if not n.startswith("_")} - modules
+    public = {n for n in vars(flic) if not n.startswith("_")}
+    assert public - modules == set()
+    assert set(dir(flic)) == set(flic.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        _ = flic.nonsense
+
+
+def test_type_checkers_see_what_is_imported_late() -> None:
+    """The names for type checkers and those that are found at run time are one list."""
+    tree = ast.parse(Path(flic.__file__).read_text(encoding="utf-8"))
+    [block] = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {
+        alias.asname: (node.module, alias.name)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == {name: (home, name) for name, home in flic._HOME.items()}

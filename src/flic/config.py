@@ -4,7 +4,6 @@ A preset fills the method's settings; the file overrides single keys of it; `--s
 """
 
 import json
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -12,12 +11,13 @@ from typing import Any, Literal, get_args
 import torch
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from flic.algorithms import METHODS, MethodSettings
-from flic.algorithms.presets import PRESETS
+from flic.algorithms import METHODS
 from flic.data.source import DataConfig
 from flic.errors import ConfigError
+from flic.method_settings import MethodSettings
 from flic.personal import RULES
-from flic.settings import Section, explain, merge, read_toml
+from flic.presets import PRESETS
+from flic.settings import Section, explain, merge, parse_assignment, read_toml
 
 
 class EvaluationConfig(Section):
@@ -119,23 +119,6 @@ def load_config(path: Path, assignments: Iterable[str] = ()) -> RunConfig:
     for assignment in assignments:
         raw = merge(raw, parse_assignment(assignment))
     return resolve(raw, source=str(path))
-
-
-def parse_assignment(text: str) -> dict[str, Any]:
-    """Nested settings from a dotted `key=value`; the value is read as TOML, else as text."""
-    key, separator, value = text.partition("=")
-    parts = key.strip().split(".")
-    if not separator or not all(parts):
-        raise ConfigError(
-            f"--set {text!r}: expected key=value with a dotted key, such as training.rounds=10."
-        )
-    try:
-        parsed: Any = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        parsed = value.strip()
-    for part in reversed(parts):
-        parsed = {part: parsed}
-    return parsed
 
 
 # Settings of each data source by its `problem`, which pydantic puts into its locations.

@@ -9,14 +9,13 @@ a prefix of every tensor, and nobody waits or is masked.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from jaxtyping import Float
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 from torch.optim.adam import adam
 
+from flic.method_settings import OptimiserConfig
 from flic.shapes import Named
 
 Losses = dict[str, Float[Tensor, " clients"]]
@@ -27,15 +26,6 @@ VECTOR = 16
 
 LossFn = Callable[[Named, int, int], Losses]
 """Loss terms from (parameters of the working clients, step, number of working clients)."""
-
-
-class OptimiserConfig(BaseModel):
-    """Settings of DescStep.  Paper: append:models (Adam, 0.001)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    kind: Literal["adam", "sgd"] = "adam"
-    learning_rate: float = Field(default=1e-3, gt=0)
 
 
 def descend(

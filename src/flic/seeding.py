@@ -5,8 +5,10 @@ a result does not depend on the cohort it was stacked with, on order, or on work
 """
 
 import hashlib
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 
 def derive_seed(seed: int, *path: str | int) -> int:
@@ -16,6 +18,8 @@ def derive_seed(seed: int, *path: str | int) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
-def generator(seed: int, *path: str | int) -> torch.Generator:
+def generator(seed: int, *path: str | int) -> "torch.Generator":
     """Fresh generator at the node `path` below the run's `seed`."""
+    import torch  # here, since commands that draw nothing want seeds too
+
     return torch.Generator().manual_seed(derive_seed(seed, *path))

@@ -41,6 +41,23 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not valid TOML: {error}.") from None
 
 
+def parse_assignment(text: str) -> dict[str, Any]:
+    """Nested settings from a dotted `key=value`; the value is read as TOML, else as text."""
+    key, separator, value = text.partition("=")
+    parts = key.strip().split(".")
+    if not separator or not all(parts):
+        raise ConfigError(
+            f"--set {text!r}: expected key=value with a dotted key, such as training.rounds=10."
+        )
+    try:
+        parsed: Any = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()
+    for part in reversed(parts):
+        parsed = {part: parsed}
+    return parsed
+
+
 def explain(
     problem: Mapping[str, Any],
     model: type[BaseModel],

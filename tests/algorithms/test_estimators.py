@@ -7,12 +7,16 @@ import pytest
 import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from flic.algorithms import MethodSettings, Population, Stack, build_algorithm
+from flic.algorithms import build_algorithm
 from flic.algorithms.estimators import PooledLda
-from flic.data import Classification, ClientData, FeatureSchema, Regression, Split
+from flic.algorithms.protocol import Population, Stack
+from flic.data.client_data import ClientData, Split
+from flic.data.schema import FeatureSchema
 from flic.data.stacked import StackedData
+from flic.data.task import Classification, Regression
 from flic.embedding.mlp import Mlp
 from flic.errors import ConfigError
+from flic.method_settings import MethodSettings
 
 CLASSES, RESPONSES = Classification(4), Regression(0.0, 100.0)
 

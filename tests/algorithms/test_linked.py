@@ -5,19 +5,21 @@ from dataclasses import replace
 import pytest
 import torch
 
-from flic.algorithms import MethodSettings, ServerState, bases, experts
+from flic.algorithms import bases, experts
 from flic.algorithms.agreed import Agreed
 from flic.algorithms.bases import Side, others_at
 from flic.algorithms.estimators import Lda, Ridge
 from flic.algorithms.experts import Known, apply_mix, place_of
 from flic.algorithms.linked import Linked
 from flic.algorithms.pooling import Pool, sent_sums
+from flic.algorithms.protocol import ServerState
 from flic.algorithms.unlikeness import unlike
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema, SharedFeatures
 from flic.data.task import Classification, Regression
 from flic.federation.roster import Roster
 from flic.federation.work import Task, Workshop
+from flic.method_settings import MethodSettings
 
 CLASSES, FEATURES = 3, 12
 QUESTION = Classification(CLASSES)

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from flic.algorithms import MethodSettings, ServerState
 from flic.algorithms.agreed import DETAILS, Agreed
 from flic.algorithms.linked import Linked
 from flic.algorithms.pooling import Pool, apply_map, sent_sums
+from flic.algorithms.protocol import ServerState
 from flic.algorithms.telling import numbers_told, told_detail, told_of_map, within
 from flic.alignment.moments import SENT, Layout, Moments, Place
 from flic.data.client_data import ClientData, FederatedData, Split
@@ -14,6 +14,7 @@ from flic.data.schema import FeatureSchema, SharedFeatures
 from flic.data.task import Classification
 from flic.federation.roster import Roster
 from flic.federation.work import Task, Workshop
+from flic.method_settings import MethodSettings
 
 CLASSES, SPACE = 2, "ward"
 

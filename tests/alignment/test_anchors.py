@@ -1,8 +1,9 @@
 import pytest
 import torch
 
-from flic.alignment.anchors import AnchorConfig, Anchors, initial_anchors
+from flic.alignment.anchors import Anchors, initial_anchors
 from flic.errors import ConfigError
+from flic.method_settings import AnchorConfig
 
 C, K = 4, 6
 

@@ -9,12 +9,13 @@ from torch import Tensor
 from flic.alignment import transport
 from flic.alignment.losses import alignment_loss
 from flic.alignment.transport import Target, transport_targets
-from flic.data.batches import Batch, BatchPlan, Duration
+from flic.data.batches import Batch, BatchPlan
 from flic.data.client_data import ClientData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.stacked import StackedData
 from flic.data.task import Classification
 from flic.gaussians import Gaussian, wasserstein2_sq
+from flic.method_settings import Duration
 from flic.seeding import generator
 
 K, SLOTS = 5, 3

@@ -7,7 +7,9 @@ import torch
 
 import flic
 from flic.config import resolve
-from flic.data import Classification, ClientData, FeatureSchema, FederatedData, Split
+from flic.data.client_data import ClientData, FederatedData, Split
+from flic.data.schema import FeatureSchema
+from flic.data.task import Classification
 from flic.errors import DataError
 
 QUICK = {

@@ -8,13 +8,16 @@ import pytest
 import torch
 from telling import CLASSES, ON_RESPONSES, RESPONSES, TINY, Ran, Visited, make_client
 
-from flic.algorithms import MethodSettings, Stack, build_algorithm
-from flic.data import Classification, FederatedData
+from flic.algorithms import build_algorithm
+from flic.algorithms.protocol import Stack
+from flic.data.client_data import FederatedData
+from flic.data.task import Classification
 from flic.federation.journal import MemoryJournal
 from flic.federation.loop import Schedule, Simulation
 from flic.federation.roster import Roster
 from flic.federation.runners import open_runner
 from flic.federation.work import Workshop
+from flic.method_settings import MethodSettings
 from flic.settings import merge
 
 

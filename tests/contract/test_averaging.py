@@ -9,8 +9,7 @@ import pytest
 import torch
 from telling import CLASSES, NETWORKS_ON_BOTH
 
-from flic.algorithms import Entry, Update
-from flic.algorithms.protocol import check_update
+from flic.algorithms.protocol import Entry, Update, check_update
 from flic.errors import IncompatibleUpdate
 
 MEAN, FACTOR = "anchor.0.mean", "anchor.0.factor"

@@ -4,7 +4,9 @@ import pytest
 import torch
 from telling import NETWORKS
 
-from flic.data import Classification, ClientData, FeatureSchema, FederatedData, Split
+from flic.data.client_data import ClientData, FederatedData, Split
+from flic.data.schema import FeatureSchema
+from flic.data.task import Classification
 from flic.seeding import generator
 
 SHAPES = [(9, 8), (9, 8), (17, 16), (17, 16), None]

@@ -5,7 +5,7 @@ import torch
 from telling import CLASSES, ON_RESPONSES, TINY
 
 import flic
-from flic.algorithms import Entry, Update
+from flic.algorithms.protocol import Entry, Update
 from flic.alignment.meta_classes import DISTANCES, MAP, TOGETHER
 from flic.config import merge, resolve
 from flic.errors import ConfigError, IncompatibleUpdate

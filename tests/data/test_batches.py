@@ -3,11 +3,12 @@ from itertools import chain
 import pytest
 import torch
 
-from flic.data.batches import BLOCK, Batch, BatchPlan, Duration
+from flic.data.batches import BLOCK, Batch, BatchPlan
 from flic.data.client_data import ClientData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.stacked import StackedData
 from flic.data.task import Classification
+from flic.method_settings import Duration
 from flic.seeding import generator
 
 # Labels of each client, largest first: a class of one row, a client smaller than a batch.

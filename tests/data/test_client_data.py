@@ -3,14 +3,9 @@
 import pytest
 import torch
 
-from flic.data import (
-    Classification,
-    ClientData,
-    FeatureSchema,
-    FederatedData,
-    Split,
-    hold_out_validation,
-)
+from flic.data.client_data import ClientData, FederatedData, Split, hold_out_validation
+from flic.data.schema import FeatureSchema
+from flic.data.task import Classification
 from flic.errors import ConfigError
 
 

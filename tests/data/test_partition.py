@@ -5,8 +5,14 @@ from collections import Counter
 import pytest
 import torch
 
-from flic.data import deal_rows, draw_classes, draw_shards_with_repeats, subsample
-from flic.data.partition import Holdings, draw_uneven_classes
+from flic.data.partition import (
+    Holdings,
+    deal_rows,
+    draw_classes,
+    draw_shards_with_repeats,
+    draw_uneven_classes,
+    subsample,
+)
 from flic.errors import DataError
 from flic.seeding import generator
 

@@ -8,22 +8,19 @@ import torch
 from pydantic import ValidationError
 from sklearn.datasets import load_diabetes
 
-from flic.data import (
-    Classification,
-    ClientData,
+from flic.data.client_data import ClientData, FederatedData, Split, hold_out_validation
+from flic.data.inspect import refuse_unusable
+from flic.data.regression import (
+    DIABETES_COLUMNS,
+    DIABETES_ROWS,
     DiabetesConfig,
-    FeatureSchema,
-    FederatedData,
     MadeRegressionConfig,
-    Regression,
-    Split,
-    hold_out_validation,
     make_diabetes,
     make_regression,
-    refuse_unusable,
 )
-from flic.data.regression import DIABETES_COLUMNS, DIABETES_ROWS
+from flic.data.schema import FeatureSchema
 from flic.data.stacked import StackedData
+from flic.data.task import Classification, Regression
 from flic.errors import SchemaMismatch
 
 

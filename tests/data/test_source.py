@@ -8,7 +8,7 @@ import pytest
 from pydantic_core import PydanticUndefined
 
 from flic.config import load_config
-from flic.data import DataConfig
+from flic.data.source import DataConfig
 
 ROOT = Path(__file__).parents[2]
 MODELS = get_args(get_args(DataConfig)[0])

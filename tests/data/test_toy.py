@@ -12,7 +12,10 @@ from sklearn.discriminant_analysis import (
 )
 from sklearn.pipeline import make_pipeline
 
-from flic.data import FederatedData, Split, ToyConfig, bayes_accuracy, make_toy, refuse_unusable
+from flic.data.ceiling import bayes_accuracy
+from flic.data.client_data import FederatedData, Split
+from flic.data.inspect import refuse_unusable
+from flic.data.toy import ToyConfig, make_toy
 from flic.errors import DataError
 
 PROBLEMS = ("noisy-features", "linear-mapping")

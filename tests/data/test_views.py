@@ -5,8 +5,10 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from flic.data import ClientData, FederatedData, ViewsConfig, make_views, refuse_unusable
+from flic.data.client_data import ClientData, FederatedData
+from flic.data.inspect import refuse_unusable
 from flic.data.store import load_arrays
+from flic.data.views import ViewsConfig, make_views
 from flic.errors import DataError
 
 MFEAT = {

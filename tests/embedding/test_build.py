@@ -6,7 +6,6 @@ from flic.data.schema import FeatureSchema
 from flic.embedding.build import (
     CHEAP_WIDTH,
     SUMMED_AT_ONCE,
-    EmbeddingConfig,
     build_embedding,
     pad_features,
     stack_widths,
@@ -14,6 +13,7 @@ from flic.embedding.build import (
 )
 from flic.embedding.cnn import Cnn
 from flic.embedding.mlp import FIRST_LAYER
+from flic.method_settings import EmbeddingConfig
 
 
 def widths_of(dims: list[int]) -> dict[int, int]:

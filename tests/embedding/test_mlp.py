@@ -2,9 +2,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from flic.descent import OptimiserConfig, descend
+from flic.descent import descend
 from flic.embedding.build import pad_features
 from flic.embedding.mlp import FIRST_LAYER, Mlp
+from flic.method_settings import OptimiserConfig
 from flic.seeding import generator
 
 FEATURES, WIDTH, ROWS = (3, 5), 16, 7

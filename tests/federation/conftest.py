@@ -6,13 +6,16 @@ from typing import Any
 import pytest
 import torch
 
-from flic.algorithms import MethodSettings, build_algorithm
-from flic.data import Classification, ClientData, FeatureSchema, FederatedData, Split
+from flic.algorithms import build_algorithm
+from flic.data.client_data import ClientData, FederatedData, Split
+from flic.data.schema import FeatureSchema
+from flic.data.task import Classification
 from flic.federation.journal import Journal
 from flic.federation.loop import Schedule, Simulation
 from flic.federation.roster import Roster
 from flic.federation.runners import InProcess
 from flic.federation.work import Workshop
+from flic.method_settings import MethodSettings
 from flic.seeding import generator
 from flic.settings import merge
 

@@ -7,7 +7,8 @@ import os
 import pytest
 
 from flic.errors import DamagedCheckpoint
-from flic.federation.checkpoint import DiskJournal, write_atomically
+from flic.federation.checkpoint import DiskJournal
+from flic.files import write_atomically
 
 LAST = "00003"
 

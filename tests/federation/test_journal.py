@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from flic.algorithms import ServerState
+from flic.algorithms.protocol import ServerState
 from flic.federation.checkpoint import DiskJournal
 from flic.federation.journal import MemoryJournal
 

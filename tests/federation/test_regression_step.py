@@ -4,11 +4,12 @@ import pytest
 import torch
 from torch.nn.functional import leaky_relu
 
-from flic.algorithms import MethodSettings, build_algorithm
-from flic.data import MadeRegressionConfig, make_regression
+from flic.algorithms import build_algorithm
 from flic.data.batches import draw_batches
+from flic.data.regression import MadeRegressionConfig, make_regression
 from flic.federation.roster import Roster
 from flic.federation.work import Task, Workshop
+from flic.method_settings import MethodSettings
 from flic.seeding import generator
 
 SETTINGS = MethodSettings.model_validate(

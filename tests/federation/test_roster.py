@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from flic.embedding.build import EmbeddingConfig, stack_widths
+from flic.embedding.build import stack_widths
 from flic.federation.roster import Roster
+from flic.method_settings import EmbeddingConfig
 
 EMBEDDING = EmbeddingConfig(latent_dim=4, hidden=(6,))
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from flic.data import Classification, Regression
+from flic.data.task import Classification, Regression
 from flic.federation.score import Score
 
 

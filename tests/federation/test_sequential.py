@@ -3,13 +3,16 @@
 import pytest
 import torch
 
-from flic.algorithms import MethodSettings, build_algorithm
+from flic.algorithms import build_algorithm
 from flic.algorithms.flic import MEAN
-from flic.data import Classification, ClientData, FeatureSchema, FederatedData, Split
+from flic.data.client_data import ClientData, FederatedData, Split
+from flic.data.schema import FeatureSchema
+from flic.data.task import Classification
 from flic.data.toy import ToyConfig, make_toy
 from flic.federation.roster import Roster
 from flic.federation.sequential import SequentialClient
 from flic.federation.work import Stage, Task, Workshop
+from flic.method_settings import MethodSettings
 from flic.seeding import generator
 
 SETTINGS = MethodSettings.model_validate(

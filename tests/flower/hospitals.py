@@ -13,13 +13,13 @@ from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.serverapp import Grid
 
-from flic.data.tables import Client
 from flic.flower.client import app
 from flic.flower.rounds import Coordinator
 from flic.flower.server import conduct
 from flic.flower.settings import FederationSettings
 from flic.flower.silo import SiloFolder
 from flic.settings import merge
+from flic.tables import Client
 
 TINY: dict[str, Any] = {
     "training": {"local": "3 steps", "shared": "2 steps", "batch_size": 16},

@@ -8,7 +8,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from hospitals import settings_of
 
-from flic.algorithms import Entry, ServerState, Update
+from flic.algorithms.protocol import Entry, ServerState, Update
 from flic.errors import ConfigError, FederationError, IncompatibleUpdate
 from flic.flower.messages import (
     RAW,

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hospitals import settings_of
 
-from flic.algorithms import Entry, Update
+from flic.algorithms.protocol import Entry, Update
 from flic.errors import ConfigError, RunFolderError
 from flic.flower.answers import Answers
 from flic.flower.log import LOG, events

@@ -8,10 +8,11 @@ import torch
 from hospitals import rows_of, settings_of
 from safetensors.torch import load_file
 
-from flic.algorithms import Population, ServerState, build_algorithm
-from flic.data.tables import Client
+from flic.algorithms import build_algorithm
+from flic.algorithms.protocol import Population, ServerState
 from flic.errors import ConfigError, DamagedModel, DataError, FederationError, FlicError
 from flic.flower.silo import SiloFolder
+from flic.tables import Client
 
 RUN = "0123456789abcdef"
 

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from flic.alignment.anchors import AnchorConfig
 from flic.alignment.meta_classes import (
     DISTANCES,
     MAP,
@@ -13,8 +12,9 @@ from flic.alignment.meta_classes import (
     meta_scores,
     pairs_to_send,
 )
-from flic.data import Split
+from flic.data.client_data import Split
 from flic.gaussians import Gaussian, wasserstein2_sq
+from flic.method_settings import AnchorConfig
 from flic.seeding import generator
 
 GENTLE = {"optimiser": {"learning_rate": 0.002}}

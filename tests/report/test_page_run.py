@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from flic.config import resolve
-from flic.data.source import load
+from flic.data.source import load_data
 from flic.errors import RunFolderError
 from flic.federation.checkpoint import DiskJournal
 from flic.report import run_folder
@@ -101,7 +101,7 @@ def test_rounds_scores_and_versions(finished):
 def test_the_view_has_every_row_once(finished):
     folder = finished()
     view, config = story_of(folder).latent, run_folder.read_config(folder)
-    data = load(config.data, seed=config.seed).with_validation(0.2, seed=config.seed)
+    data = load_data(config.data, seed=config.seed).with_validation(0.2, seed=config.seed)
     expected = Counter(
         (client.name, split, str(label))
         for client in data.clients
@@ -127,7 +127,7 @@ def test_embedded_rows_are_those_the_method_predicts_with(finished):
     model = {"hidden_dim": 4, "predict_by": "nearest-anchor"}
     folder = finished(model=model, method="flic-class")
     config = run_folder.read_config(folder)
-    workshop = run_folder.workshop_of(config, load(config.data, seed=config.seed))
+    workshop = run_folder.workshop_of(config, load_data(config.data, seed=config.seed))
     journal = DiskJournal(folder / "checkpoints")
     found = read(workshop.roster, workshop.algorithm, journal, stack_width=3)
     rows = pq.read_table(folder / "clients.parquet").to_pylist()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flic.algorithms.settings import TrainingConfig
+from flic.method_settings import TrainingConfig
 from flic.reproduction.studies.loss_curves import _figures, _means
 
 # Data loss and whole loss of each epoch. The shared part trains in the last two of four epochs,

@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 import torch
 
-from flic.data.tables import Declared, tables_from_frames
 from flic.errors import ConfigError, FederationError
 from flic.silos.candidates import CANDIDATES
 from flic.silos.evaluation import Bench, _predict, work_through
 from flic.silos.fitting import fit
 from flic.silos.settings import FitSettings
 from flic.silos.splits import outer_splits
+from flic.tables import Declared, tables_from_frames
 
 LINKED = {"network": {"linked": {"random_features": 8}}}
 RARE = "both have it"

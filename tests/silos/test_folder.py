@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from wards import wards
 
-from flic.data.tables.declared import Link
 from flic.errors import DamagedModel, RunFolderError
 from flic.silos import folder as folders
 from flic.silos.fitted import FittedFederation
 from flic.silos.story import story_of
 from flic.silos.verdict import Difference
+from flic.tables.declared import Link
 
 FILES = [
     "README.md",

@@ -5,13 +5,13 @@ import pandas as pd
 import pytest
 from wards import NETWORK, ward
 
-from flic.algorithms.settings import MethodSettings
-from flic.data.tables import Declared, client_from_frame
 from flic.errors import ConfigError, DataError
+from flic.method_settings import MethodSettings
 from flic.settings import merge
 from flic.silos import folder as folders
 from flic.silos.joining import join, label_names, with_whole_budget
 from flic.silos.settings import NETWORK as DEFAULTS
+from flic.tables import Declared, client_from_frame
 
 
 def newcomer(fitted, name="west", **columns):

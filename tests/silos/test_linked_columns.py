@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from flic.data.tables import Labelling, client_from_frame, tables_from_frames
 from flic.errors import ConfigError
 from flic.flower.pooling import SPACE
 from flic.silos import folder as folders
@@ -20,6 +19,7 @@ from flic.silos.linked_columns import JoinedLinked, LinkedColumns
 from flic.silos.model import Features
 from flic.silos.models import LinearModel, LinkedModel
 from flic.silos.settings import FitSettings
+from flic.tables import Labelling, client_from_frame, tables_from_frames
 
 SETTINGS = FitSettings(
     repeats=2,

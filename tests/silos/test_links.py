@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from flic.data.tables import Column, Declared, SiloTable
 from flic.data.task import Classification, Regression
 from flic.silos.encoding import encode, linked_features
 from flic.silos.linked_columns import LinkedColumns, explanations
 from flic.silos.settings import FitSettings
+from flic.tables import Column, Declared, SiloTable
 
 SETTINGS = FitSettings(network={"linked": {"random_features": 16}})
 COLUMNS = ("weight", "height")

@@ -8,7 +8,6 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 from wards import SETTINGS, ward, wards
 
-from flic.data.tables import client_from_frame, tables_from_frames
 from flic.data.task import Classification, Regression
 from flic.errors import ConfigError, DamagedModel
 from flic.silos.estimator import SiloClassifier, estimator_of
@@ -20,6 +19,7 @@ from flic.silos.joining import join
 from flic.silos.mixing import LEAST, Weights, find_weights
 from flic.silos.models import LinkedModel, MixModel
 from flic.silos.settings import FitSettings
+from flic.tables import client_from_frame, tables_from_frames
 
 TWO = Classification(2)
 

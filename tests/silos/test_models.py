@@ -10,7 +10,6 @@ import torch
 from wards import SETTINGS, ward, wards
 
 import flic
-from flic.data.tables import tables_from_frames
 from flic.data.task import Classification
 from flic.errors import DamagedModel
 from flic.silos.candidates import CANDIDATES
@@ -20,6 +19,7 @@ from flic.silos.mixing import Mix, mixed
 from flic.silos.model import Saved
 from flic.silos.models import KINDS, BoostedModel, LinearModel
 from flic.silos.settings import FitSettings
+from flic.tables import tables_from_frames
 
 
 @pytest.fixture(scope="module")

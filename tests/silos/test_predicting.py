@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from wards import ward, wards
 
-from flic.data.tables import delimited
 from flic.errors import DataError
 from flic.silos import predicting
 from flic.silos.predicting import evaluate_file, predict_file
+from flic.tables import delimited
 
 
 def read(path):

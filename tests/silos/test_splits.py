@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from flic.data.tables import Column, SiloTable
 from flic.errors import ConfigError
 from flic.silos.settings import FitSettings
 from flic.silos.splits import cross_validation, folds, held_out, outer_splits, scheme
+from flic.tables import Column, SiloTable
 
 
 def table(y, name="a"):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from wards import wards
 
-from flic.data.tables import tables_from_frames
 from flic.report.page.figures import prose
 from flic.report.page.html import render
 from flic.report.tensorboard import write_scalars
@@ -15,6 +14,7 @@ from flic.silos.folder import save
 from flic.silos.metrics import figures
 from flic.silos.splits import outer_splits
 from flic.silos.story import story_of
+from flic.tables import tables_from_frames
 
 
 @pytest.mark.parametrize("task", ["classes", "responses"])

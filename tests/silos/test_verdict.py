@@ -5,11 +5,11 @@ import pandas as pd
 import pytest
 from scipy.stats import t as student
 
-from flic.data.tables import tables_from_frames
 from flic.silos.choice import Choice
 from flic.silos.fitting import fit
 from flic.silos.settings import fit_settings
 from flic.silos.verdict import Difference, as_text, difference, reason, sentence, shown
+from flic.tables import tables_from_frames
 
 
 def test_the_interval_by_hand():

@@ -6,11 +6,11 @@ from functools import cache
 import numpy as np
 import pandas as pd
 
-from flic.data.tables import tables_from_frames
 from flic.silos.evaluation import Bench
 from flic.silos.fitted import FittedClient, FittedFederation
 from flic.silos.fitting import fit
 from flic.silos.settings import FitSettings
+from flic.tables import tables_from_frames
 
 NETWORK = {
     "training": {"rounds": 2, "local": "3 steps", "shared": "1 steps"},

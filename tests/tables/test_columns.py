@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from flic.data.tables import Column, Declared, conform, find_columns
-from flic.data.tables.columns import BadValues, Oddities, about_bad, as_others
 from flic.errors import DataError
+from flic.tables import Column, Declared, conform, find_columns
+from flic.tables.columns import BadValues, Oddities, about_bad, as_others
 
 N = 60
 

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from flic.data.tables import Column, SiloTable
-from flic.data.tables.encoder import ONE_HOT_LEVELS, TableEncoder
-from flic.data.tables.parts import CLIP, TEXT_WIDTH
+from flic.tables import Column, SiloTable
+from flic.tables.encoder import ONE_HOT_LEVELS, TableEncoder
+from flic.tables.parts import CLIP, TEXT_WIDTH
 
 DAYS = pd.date_range("2024-01-01", periods=12, freq="31D")
 COMPLAINTS = [f"pain since {word}" for word in ("monday", "friday", "lunch", "ever", "may", "dawn")]

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pydantic_core import PydanticUndefined
 
-from flic.data.tables import Client, FederationFile
-from flic.data.tables.declared import MISSING_MARKERS
-from flic.data.tables.federation_file import describe
+from flic.tables import Client, FederationFile
+from flic.tables.declared import MISSING_MARKERS
+from flic.tables.federation_file import describe
 
 PAGE = (Path(__file__).parents[2] / "docs/federation-file.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| (`.+?) \| (.*?) \|", PAGE, flags=re.MULTILINE)

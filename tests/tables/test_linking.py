@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from flic.data.tables import Column, SiloTable
-from flic.data.tables.declared import Declared, Link
-from flic.data.tables.linking import doubtful_links, name_similarity, propose_links
+from flic.tables import Column, SiloTable
+from flic.tables.declared import Declared, Link
+from flic.tables.linking import doubtful_links, name_similarity, propose_links
 
 
 def table(name, kind="number", **columns):

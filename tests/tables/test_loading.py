@@ -5,7 +5,9 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from flic.data.tables import (
+from flic.data.task import Classification, Regression
+from flic.errors import ConfigError, DataError
+from flic.tables import (
     Client,
     Declared,
     FederationFile,
@@ -14,8 +16,6 @@ from flic.data.tables import (
     read_federation,
     tables_from_frames,
 )
-from flic.data.task import Classification, Regression
-from flic.errors import ConfigError, DataError
 
 GROUPS = {"well": (0,), "ill": (1, 2)}
 

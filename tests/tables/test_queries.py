@@ -5,8 +5,8 @@ import sqlite3
 import duckdb
 import pytest
 
-from flic.data.tables import read_table
 from flic.errors import DataError
+from flic.tables import read_table
 
 
 @pytest.fixture(params=["visits.sqlite", "visits.duckdb"])

@@ -8,8 +8,8 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from flic.data.tables import as_pandas, read_table, stream_table
 from flic.errors import DataError
+from flic.tables import as_pandas, read_table, stream_table
 
 ROWS = pd.DataFrame({"code": ["007", "008"], "age": ["41", "NA"]})
 

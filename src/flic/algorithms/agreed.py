@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from flic.algorithms.settings import LinkedConfig, Scatter
 from flic.alignment.moments import Detail, Layout, Moments
 from flic.data.client_data import Split
 from flic.data.schema import SharedFeatures
 from flic.data.task import Classification, Task
+from flic.method_settings import LinkedConfig, Scatter
 from flic.seeding import generator
 from flic.shapes import Named
 

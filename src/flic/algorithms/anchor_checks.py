@@ -1,9 +1,9 @@
 """What FLIC refuses before and between rounds: settings and updates that anchors cannot have."""
 
 from flic.algorithms.protocol import Update
-from flic.algorithms.settings import MethodSettings
 from flic.alignment.meta_classes import MAP
 from flic.errors import ConfigError, IncompatibleUpdate
+from flic.method_settings import MethodSettings
 
 
 def refuse_map(update: Update) -> None:

@@ -22,12 +22,12 @@ from flic.algorithms.protocol import (
     Update,
     Visit,
 )
-from flic.algorithms.settings import MethodSettings
 from flic.data.client_data import ClientData, Split
 from flic.data.stacked import StackedData
 from flic.data.task import Regression
 from flic.embedding.network import Embedding
 from flic.errors import DataError
+from flic.method_settings import MethodSettings
 
 
 class PerClientEstimator(Algorithm):

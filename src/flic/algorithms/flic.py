@@ -29,7 +29,6 @@ from flic.algorithms.protocol import (
     Visit,
     weighted_mean,
 )
-from flic.algorithms.settings import MethodSettings
 from flic.algorithms.workplace import Workplace
 from flic.alignment.anchors import Anchors, factor_name, initial_anchors, mean_name
 from flic.alignment.losses import alignment_loss, calibration_loss
@@ -51,12 +50,13 @@ from flic.alignment.regression import (
     response_targets,
 )
 from flic.alignment.transport import Target, Targets, transport_targets
-from flic.data.batches import Batch, BatchPlan, Duration
+from flic.data.batches import Batch, BatchPlan
 from flic.data.client_data import ClientData
 from flic.data.stacked import StackedData
 from flic.data.task import Regression
 from flic.descent import Losses, descend
 from flic.gaussians import Gaussian, bures_barycentre, sqrtm
+from flic.method_settings import Duration, MethodSettings
 from flic.personal.rule import under
 from flic.seeding import generator
 from flic.shapes import Named

@@ -35,7 +35,6 @@ from flic.algorithms.protocol import (
     weighted_mean,
 )
 from flic.algorithms.questions import EXPERTS, WEIGHTS, Expert, question_of
-from flic.algorithms.settings import MethodSettings
 from flic.algorithms.telling import told_detail
 from flic.algorithms.unlikeness import UNLIKE, shares_unlike
 from flic.alignment.moments import SENT
@@ -43,6 +42,7 @@ from flic.alignment.unlike import USUAL
 from flic.data.client_data import ClientData, Split
 from flic.data.stacked import StackedData
 from flic.embedding.network import Embedding
+from flic.method_settings import MethodSettings
 from flic.shapes import Named
 
 DECIMALS = 3

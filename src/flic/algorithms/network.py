@@ -24,14 +24,14 @@ from flic.algorithms.protocol import (
     gather_entries,
     weighted_mean,
 )
-from flic.algorithms.settings import MethodSettings
 from flic.algorithms.workplace import Workplace
 from flic.alignment.losses import data_loss, mask_to_own_classes
-from flic.data.batches import Batch, BatchPlan, Duration
+from flic.data.batches import Batch, BatchPlan
 from flic.data.client_data import ClientData, Split
 from flic.data.stacked import StackedData, StackedRows
 from flic.descent import Losses, LossFn, descend
 from flic.embedding.network import Embedding
+from flic.method_settings import Duration, MethodSettings
 from flic.personal import SplitModel, personalisation
 from flic.personal.rule import under
 from flic.seeding import generator

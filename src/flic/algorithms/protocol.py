@@ -21,6 +21,7 @@ from flic.data.task import Task, TaskName
 from flic.descent import Losses
 from flic.embedding.network import Embedding
 from flic.errors import IncompatibleUpdate
+from flic.method_settings import MethodSettings
 from flic.shapes import Named
 
 Generators = Sequence[torch.Generator]
@@ -133,6 +134,11 @@ class Algorithm(ABC):
 
     #: Kinds of labels the method can learn.
     tasks: ClassVar[Sequence[TaskName]] = ("classification", "regression")
+
+    @abstractmethod
+    def __init__(
+        self, settings: MethodSettings, population: Population, *, seed: int, dtype: torch.dtype
+    ) -> None: ...
 
     @abstractmethod
     def init_server(self) -> ServerState:

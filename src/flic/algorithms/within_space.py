@@ -13,13 +13,13 @@ from torch import Tensor
 
 from flic.algorithms.network import NetworkMethod
 from flic.algorithms.protocol import Entry, Population, ServerState
-from flic.algorithms.settings import MethodSettings
 from flic.algorithms.workplace import Workplace
 from flic.data.client_data import ClientData
 from flic.embedding.build import build_embedding
 from flic.embedding.mlp import FIRST_LAYER
 from flic.embedding.network import Embedding
 from flic.errors import ConfigError
+from flic.method_settings import MethodSettings
 from flic.personal.rule import under
 from flic.seeding import generator
 from flic.shapes import Named

@@ -4,56 +4,15 @@ Paper: sec:methodo, "Design Choices"; μ_c = N(v_c, L_c L_cᵀ + εI).
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from torch import Tensor
 
 from flic.errors import ConfigError
 from flic.gaussians import Gaussian
+from flic.method_settings import AnchorConfig
 from flic.shapes import Named
-
-
-def parse_meta_classes(value: object) -> int | tuple[int, ...] | None:
-    """How many meta-classes to find, or the meta-class of each class; None where there are none."""
-    if value is None or (type(value) is int and value >= 1):
-        return value
-    if not isinstance(value, list | tuple) or not value or any(type(m) is not int for m in value):
-        raise ValueError(
-            "expected how many meta-classes to find, at least 1, or a list with one for each class"
-        )
-    if min(value) != 0 or max(value) + 1 != len(set(value)):
-        raise ValueError("expected meta-classes 0, 1, … with no number left out")
-    return tuple(value)
-
-
-MetaClasses = Annotated[int | tuple[int, ...] | None, BeforeValidator(parse_meta_classes)]
-
-
-class AnchorConfig(BaseModel):
-    """How anchors start, what of them is learnt, and how the server averages them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    scale: float = Field(default=1.0, gt=0, description="standard deviation of the initial means")
-    layout: Literal["random", "equidistant"] = "random"
-    covariance: Literal["identity", "diagonal", "full"] = "identity"
-    variance: float = Field(
-        default=1.0, gt=0, description="initial (or fixed) variance of an anchor"
-    )
-    eps: float = Field(default=1e-6, ge=0, description="ε of Σ = LLᵀ + εI where L is learnt")
-    learn: Literal["after", "every-batch"] = "after"
-    average_over: Literal["holders", "participants"] = "holders"
-    average_covariance: Literal["factors", "barycentre"] = "factors"
-    meta_classes: MetaClasses = None
-
-    @property
-    def num_meta(self) -> int | None:
-        """C_meta, where classes share anchors."""
-        given = self.meta_classes
-        return max(given) + 1 if isinstance(given, tuple) else given
 
 
 def mean_name(c: int) -> str:

@@ -8,7 +8,7 @@ import typer
 from flic.errors import ConfigError
 
 if TYPE_CHECKING:
-    from flic.data.tables.declared import Raw
+    from flic.tables.declared import Raw
 
 Classes = Annotated[
     list[str] | None,

@@ -2,28 +2,19 @@
 
 import json
 from dataclasses import asdict
-from enum import StrEnum
-from typing import Annotated
 
 import typer
 
+from flic.cli.check import Format
 from flic.cli.screen import table
-from flic.report.benchmark import measure
 
 
-class Format(StrEnum):
-    """How results are printed."""
-
-    text = "text"
-    json = "json"
-
-
-def bench(
-    format: Annotated[Format, typer.Option(help="A table, or one JSON object.")] = Format.text,
-) -> None:
+def bench(format: Format = "text") -> None:
     """Measure the stacked engine against the sequential one, in one run and one thread."""
+    from flic.report.benchmark import measure
+
     result = measure()
-    if format is Format.json:
+    if format == "json":
         typer.echo(json.dumps(asdict(result)))
         return
     rows = [

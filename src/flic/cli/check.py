@@ -9,11 +9,10 @@ import typer
 
 from flic.cli.screen import complain, notice, percent, table
 from flic.errors import ConfigError
-from flic.settings import read_toml
 
 if TYPE_CHECKING:
-    from flic.data.tables.check import Check, ClientCheck
-    from flic.data.tables.declared import Kind
+    from flic.tables.check import Check, Checked, ClientCheck
+    from flic.tables.declared import Kind
 
 LISTED_CLASSES = 4
 LISTED_COLUMNS = 20
@@ -45,7 +44,7 @@ def check(
     The exit code is 1 if something would stop a fit.
     """
     need_pandas("check")
-    from flic.data.tables.check import check_federation
+    from flic.tables.check import check_federation
 
     found = _with_settings(check_federation(federation), federation)
     if format == "json":
@@ -56,23 +55,22 @@ def check(
         raise typer.Exit(1)
 
 
-def _with_settings(found: "Check", path: Path) -> "Check":
+def _with_settings(checked: "Checked", path: Path) -> "Check":
     """The check with what is wrong in `[fit]`, by itself or with these tables."""
-    from flic.data.tables import load_tables
-    from flic.data.tables.federation_file import describe
-    from flic.silos.fitting import refuse
     from flic.silos.settings import fit_settings
+    from flic.silos.splits import outer_splits
 
-    try:
-        file, _ = describe(read_toml(path))
-    except ConfigError:  # found before
-        return found
+    found, file, federation = checked.check, checked.file, checked.federation
     if file is None:
         return found
     try:
         settings = fit_settings(file.fit, task=file.task, source=f"{path}, [fit]")
-        if not found.problems:
-            refuse(load_tables(file, path.parent), settings)
+        if federation is not None and not found.problems:
+            outer_splits(federation.tables, settings)
+            if not settings.has_usual_candidates:
+                from flic.silos.fitting import refuse  # brings all methods with it
+
+                refuse(federation, settings)
     except ConfigError as error:
         return replace(found, problems=(*found.problems, str(error)))
     return found
@@ -93,7 +91,7 @@ def _show(found: "Check") -> None:
 
 
 def _show_clients(found: "Check") -> None:
-    from flic.data.tables.declared import KINDS
+    from flic.tables.declared import KINDS
 
     used: list[Kind] = [
         kind for kind in KINDS if any(client.kinds[kind] for client in found.clients)

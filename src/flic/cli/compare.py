@@ -3,20 +3,20 @@
 import json
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flic.algorithms import METHODS
 from flic.cli.run import Assignments, Quiet, Workers, carry_on, default_folder
 from flic.cli.screen import percent, table
-from flic.config import RunConfig, load_config
 from flic.errors import ConfigError
-from flic.federation.checkpoint import write_atomically
-from flic.report import run_folder
-from flic.report.comparison import Cell, Row
-from flic.report.comparison import compare as compare_cells
-from flic.report.run_folder import Finished
+from flic.files import write_atomically
+
+if TYPE_CHECKING:
+    from flic.config import RunConfig
+    from flic.report.comparison import Row
+    from flic.report.run_folder import Finished
 
 
 def compare(
@@ -40,11 +40,16 @@ def compare(
 
     Runs that are finished in the output folder are kept; interrupted ones go on.
     """
-    settings = load_config(config, set_ or [])
     names, numbers = _parse_methods(methods), parse_seeds(seeds)
     reference = reference or ("local" if "local" in names else names[0])
     if reference not in names:
         raise ConfigError(f"--reference: got {reference!r}; expected one of --methods {methods}.")
+    from flic.config import load_config
+    from flic.report import run_folder
+    from flic.report.comparison import Cell
+    from flic.report.comparison import compare as compare_cells
+
+    settings = load_config(config, set_ or [])
     folder = out or default_folder("compare")
     run_folder.refuse_impossible([settings.for_method(n, seed=numbers[0]) for n in names])
     cells, ceilings = [], []
@@ -91,13 +96,17 @@ def parse_seeds(text: str) -> list[int]:
     return list(dict.fromkeys(numbers)) if "," in text else list(range(numbers[0]))
 
 
-def _run(folder: Path, settings: RunConfig, *, workers: int, quiet: bool, tell: bool) -> Finished:
+def _run(
+    folder: Path, settings: "RunConfig", *, workers: int, quiet: bool, tell: bool
+) -> "Finished":
     """One run, new, resumed or already finished."""
+    from flic.report import run_folder
+
     run_folder.begin(folder, settings)
     return carry_on(folder, settings, workers=workers, quiet=quiet, tell=tell)
 
 
-def _show(title: str, rows: list[Row], reference: str) -> None:
+def _show(title: str, rows: "list[Row]", reference: str) -> None:
     seeds = rows[0].seeds
     columns = ["method", "mean %", "spread", "worst client %", "chosen round %"]
     columns += [f"gain over {reference}", "gain / lose", "time s", "kB sent"]
@@ -118,7 +127,7 @@ def _show(title: str, rows: list[Row], reference: str) -> None:
     table(f"{title}, {seeds} seed(s)", columns, lines)
 
 
-def _gain(row: Row) -> str:
+def _gain(row: "Row") -> str:
     if row.gain is None:
         return "–"
     interval = "" if row.gain_interval is None else f" ± {100 * row.gain_interval:.1f}"

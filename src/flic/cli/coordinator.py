@@ -9,11 +9,8 @@ import typer
 
 from flic.cli.check import Format, need_pandas
 from flic.cli.run import Assignments, Quiet
-from flic.cli.screen import StepDisplay, complain, notice, percent, table
-from flic.config import parse_assignment
+from flic.cli.screen import StepDisplay, complain, facts_of, notice, table
 from flic.errors import ConfigError
-from flic.report.metrics import scores_at
-from flic.settings import merge
 
 if TYPE_CHECKING:
     from flic.federation.journal import Record
@@ -81,6 +78,7 @@ def init(
     need_flower("coordinator init")
     from flic.flower.deployment import Deployment, Place
     from flic.flower.settings import federation_settings
+    from flic.settings import merge, parse_assignment
 
     raw: dict[str, Any] = {}
     for assignment in set_ or []:
@@ -176,13 +174,10 @@ def train(folder: Folder, quiet: Quiet = False) -> None:
 def facts(record: "Record", seconds_left: float) -> str:
     """A round in a line: silos, loss terms, score, time left."""
     parts = [f"{len(record['active'])} silos"]
-    parts += [f"{term} {value:.3g}" for term, value in record["losses"].items()]
-    if "scores" in record:
-        scores = scores_at(record)
-        parts.append(f"{scores.measure} {percent(scores.mean)} %")
+    parts.append(facts_of(record))
     if seconds_left:
         parts.append(f"{seconds_left:.0f} s left")
-    return ", ".join(parts)
+    return ", ".join(filter(None, parts))
 
 
 @app.command()

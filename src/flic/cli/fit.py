@@ -10,9 +10,7 @@ import typer
 from flic.cli.check import FederationPath, Format, need_pandas
 from flic.cli.run import Assignments, Quiet, Workers
 from flic.cli.screen import StepDisplay, notice, table
-from flic.config import parse_assignment
 from flic.notation import json_values
-from flic.settings import merge
 
 SHOWN = 10
 
@@ -29,10 +27,11 @@ def fit(
 ) -> None:
     """Train flic and every alternative on the same splits; say per client whether joining helps."""
     need_pandas("fit")
-    from flic.data.tables import load_tables, read_federation
+    from flic.settings import merge, parse_assignment
     from flic.silos import folder
     from flic.silos.fitting import fit as fit_tables
     from flic.silos.settings import fit_settings
+    from flic.tables import load_tables, read_federation
 
     folder.refuse_occupied(out)
     description = read_federation(file)

@@ -8,7 +8,7 @@ import typer
 from flic.cli.check import need_pandas
 from flic.cli.screen import notice
 from flic.errors import ConfigError
-from flic.federation.checkpoint import write_atomically
+from flic.files import write_atomically
 
 
 def init(
@@ -26,7 +26,7 @@ def init(
 ) -> None:
     """Write a first federation.toml for some files, commented and ready to edit."""
     need_pandas("init")
-    from flic.data.tables.draft import draft
+    from flic.tables.draft import draft
 
     path = folder / "federation.toml"
     if path.exists():

@@ -32,11 +32,11 @@ def join(
 ) -> None:
     """Add a new site: it gets what is shared, learns its own part, and has a verdict."""
     need_pandas("join")
-    from flic.data.tables import Client, load_client
-    from flic.data.tables.federation_file import unusable_name
     from flic.silos import folder as folders
     from flic.silos.joining import join as join_table
     from flic.silos.joining import kinds_of_columns, label_names
+    from flic.tables import Client, load_client
+    from flic.tables.federation_file import unusable_name
 
     if problem := unusable_name(name):
         raise ConfigError(problem)

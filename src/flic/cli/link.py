@@ -10,14 +10,14 @@ from flic.cli.check import FederationPath, Format, need_pandas
 from flic.cli.screen import table
 
 if TYPE_CHECKING:
-    from flic.data.tables.linking import Proposal
+    from flic.tables.linking import Proposal
 
 
 def link(federation: FederationPath, format: Format = "text") -> None:
     """Propose further links, and name doubtful ones; nothing is changed by it."""
     need_pandas("link")
-    from flic.data.tables import load_tables, read_federation
-    from flic.data.tables.linking import doubtful_links, propose_links
+    from flic.tables import load_tables, read_federation
+    from flic.tables.linking import doubtful_links, propose_links
 
     file = read_federation(federation)
     tables = load_tables(file, federation.parent).tables

@@ -1,14 +1,15 @@
 """`flic report`: what a run or a federation came to, as one HTML file."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flic.errors import RunFolderError
-from flic.federation.checkpoint import write_atomically
-from flic.report.page.html import render
-from flic.report.page.story import Story
+from flic.files import write_atomically
+
+if TYPE_CHECKING:
+    from flic.report.page.story import Story
 
 
 def report(
@@ -26,6 +27,8 @@ def report(
 ) -> None:
     """Write a report that opens in any browser, without a network: verdict, curves, traffic."""
     story = _story_of(folder)
+    from flic.report.page.html import render
+
     page = render(story)
     if tensorboard is not None:
         from flic.report.tensorboard import write_scalars
@@ -37,7 +40,7 @@ def report(
     typer.echo(f"report: {path}")
 
 
-def _story_of(folder: Path) -> Story:
+def _story_of(folder: Path) -> "Story":
     # Each kind of folder brings a good part of the package with it.
     if (folder / "federation.json").exists():
         from flic.silos.story import story_of

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,17 +10,9 @@ from flic.cli.compare import parse_seeds
 from flic.cli.run import Quiet
 from flic.cli.screen import latest_line, notice, table
 from flic.errors import ConfigError
-from flic.reproduction.desk import missing, open_folder, outdated, work_through
-from flic.reproduction.pages import (
-    LISTED,
-    QUICK,
-    require_figures,
-    shown,
-    update_page,
-    write_pages,
-)
-from flic.reproduction.studies import STUDIES
-from flic.reproduction.study import Scope, Study, Table
+
+if TYPE_CHECKING:
+    from flic.reproduction.study import Scope, Study, Table
 
 RESULTS = Path("runs") / "reproduce"
 
@@ -53,6 +45,11 @@ def reproduce(
     Finished cells are kept: an interrupted reproduction goes on where it stopped, and several
     processes may work on the same folder.
     """
+    from flic.reproduction.desk import missing, open_folder, outdated
+    from flic.reproduction.pages import QUICK, require_figures, shown, update_page
+    from flic.reproduction.studies import STUDIES
+    from flic.reproduction.study import Scope
+
     if list_:
         width = max(map(len, STUDIES))
         for study in STUDIES.values():
@@ -103,9 +100,12 @@ def reproduce(
 
 
 def _work(
-    study: Study, scope: Scope, folder: Path, *, workers: int, only: str, quiet: bool
-) -> Sequence[Table]:
+    study: "Study", scope: "Scope", folder: Path, *, workers: int, only: str, quiet: bool
+) -> "Sequence[Table]":
     """Do the cells, then write all pages."""
+    from flic.reproduction.desk import work_through
+    from flic.reproduction.pages import write_pages
+
     try:
         with latest_line(quiet=quiet) as tell:
             work_through(study, scope, folder, workers=workers, tell=tell, only=only)
@@ -115,4 +115,6 @@ def _work(
 
 
 def _first_of(keys: Sequence[str]) -> str:
+    from flic.reproduction.pages import LISTED
+
     return ", ".join(keys[:LISTED]) + (" …" if len(keys) > LISTED else "")

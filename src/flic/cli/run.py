@@ -2,15 +2,16 @@
 
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flic.cli.screen import StepDisplay, notice, percent, table
-from flic.config import RunConfig, load_config
 from flic.errors import ConfigError
-from flic.report import run_folder
-from flic.report.run_folder import Finished
+
+if TYPE_CHECKING:
+    from flic.config import RunConfig
+    from flic.report.run_folder import Finished
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")]
 Workers = Annotated[
@@ -44,12 +45,15 @@ def run(
         raise ConfigError(
             f"flic run: got {got}; expected CONFIG.toml or --resume DIR, one of them."
         )
+    if resume is not None and (set_ or seed is not None or out is not None):
+        raise ConfigError(
+            "flic run --resume goes on with the run as it is; --set, --seed and --out cannot "
+            "change it. Leave them out, or start a new run."
+        )
+    from flic.config import load_config
+    from flic.report import run_folder
+
     if resume is not None:
-        if set_ or seed is not None or out is not None:
-            raise ConfigError(
-                "flic run --resume goes on with the run as it is; --set, --seed and --out cannot "
-                "change it. Leave them out, or start a new run."
-            )
         folder, settings = resume, run_folder.read_config(resume)
     else:
         assert config is not None
@@ -68,9 +72,11 @@ def default_folder(name: str) -> Path:
 
 
 def carry_on(
-    folder: Path, settings: RunConfig, *, workers: int, quiet: bool, tell: bool = True
-) -> Finished:
+    folder: Path, settings: "RunConfig", *, workers: int, quiet: bool, tell: bool = True
+) -> "Finished":
     """Do the run's remaining steps under a progress display; then tell its notices."""
+    from flic.report import run_folder
+
     title = f"{settings.method} (seed {settings.seed})"
     with StepDisplay(title, quiet=quiet) as display:
         finished = run_folder.carry_on(
@@ -81,7 +87,7 @@ def carry_on(
     return finished
 
 
-def _tell(finished: Finished) -> None:
+def _tell(finished: "Finished") -> None:
     """The first notices; all of them are in summary.json."""
     for message in finished.notices[:SHOWN_NOTICES]:
         notice(message)
@@ -90,7 +96,7 @@ def _tell(finished: Finished) -> None:
         notice(f"and {more} more, all in {finished.folder / 'summary.json'}")
 
 
-def _show(finished: Finished, settings: RunConfig) -> None:
+def _show(finished: "Finished", settings: "RunConfig") -> None:
     rows = []
     outcome = finished.outcome
     for label, scores in (("last", outcome.last), ("chosen by validation", outcome.chosen)):

@@ -20,8 +20,6 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
-from flic.report.metrics import scores_at
-
 console = Console()
 
 
@@ -76,7 +74,7 @@ class StepDisplay:
 
     def step(self, record: Mapping[str, Any], total: int, done: int) -> None:
         """Show that another step of a run is done."""
-        self.advance(done, total, _facts(record), stage=record["stage"])
+        self.advance(done, total, facts_of(record), stage=record["stage"])
 
     def advance(self, done: int, total: int, facts: str, *, stage: str | None = None) -> None:
         """Show how much is done, and what is known of it."""
@@ -110,9 +108,12 @@ def latest_line(*, quiet: bool) -> Generator[Callable[[str], None]]:
         yield tell
 
 
-def _facts(record: Mapping[str, Any]) -> str:
+def facts_of(record: Mapping[str, Any]) -> str:
+    """Loss terms and score of a step."""
     terms = [f"{term} {value:.3g}" for term, value in record.get("losses", {}).items()]
     if "scores" in record:
+        from flic.report.metrics import scores_at
+
         scores = scores_at(record)
         terms.append(f"{scores.measure} {percent(scores.mean)} %")
     return ", ".join(terms)

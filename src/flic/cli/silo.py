@@ -3,11 +3,10 @@
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from flic.algorithms.settings import Scatter
 from flic.cli.assignments import Classes, Missing, missing_values, values_of_classes
 from flic.cli.check import Format
 from flic.cli.coordinator import Foreground, need_flower, split_names
@@ -16,10 +15,10 @@ from flic.cli.screen import notice, table
 from flic.errors import ConfigError
 
 if TYPE_CHECKING:
-    from flic.data.tables import Client
     from flic.flower.membership import Membership
     from flic.flower.settings import FederationSettings
     from flic.flower.silo import Leaving, SiloFolder
+    from flic.tables import Client
 
 app = typer.Typer(help="Take part in a federation with your own table.", no_args_is_help=True)
 
@@ -67,7 +66,7 @@ def init(
         list[str] | None, typer.Option(metavar="COLUMN", help="No feature; may be repeated.")
     ] = None,
     scatter: Annotated[
-        Scatter | None,
+        Literal["off", "diagonal", "projected", "full"] | None,
         typer.Option(
             help="Of linked columns, what you tell of how they vary: nothing, each by itself, "
             "random mixtures of them together, or every two together (the usual)."
@@ -82,10 +81,10 @@ def init(
 ) -> None:
     """Check your table, make your key, and show what will leave this machine."""
     need_flower("silo init")
-    from flic.data.tables import Client, load_client
-    from flic.data.tables.federation_file import unusable_name
     from flic.flower.membership import Membership
     from flic.flower.silo import SiloFolder
+    from flic.tables import Client, load_client
+    from flic.tables.federation_file import unusable_name
 
     folder = _folder(path)
     name = folder.resolve().name if name is None else name
@@ -137,8 +136,8 @@ def _settings(
 
 
 def _found_classes(client: "Client") -> list[str]:
-    from flic.data.tables import read_table
-    from flic.data.tables.labels import label_texts, sort_values
+    from flic.tables import read_table
+    from flic.tables.labels import label_texts, sort_values
 
     texts = label_texts(read_table(Path(client.data)), client.label or "", client)
     return sort_values({text for text in texts if text is not None})

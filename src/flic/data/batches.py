@@ -14,6 +14,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from flic.data.stacked import StackedData
+from flic.method_settings import Duration
 
 # Class blocks are padded to a multiple of this: few sizes mean few calls, and a block's matrix
 # depends on its own size only.
@@ -21,37 +22,6 @@ BLOCK = 8
 
 # Up to this many rows, one masked Gram matrix of the whole batch is cheaper than one per class.
 SMALL_BATCH = 16
-
-
-@dataclass(frozen=True)
-class Duration:
-    """Length of local work, in epochs or in steps, never both."""
-
-    epochs: int | None = None
-    steps: int | None = None
-
-    def __post_init__(self) -> None:
-        assert (self.epochs is None) != (self.steps is None)
-
-    def plus(self, other: "Duration") -> "Duration":
-        """Both, one after the other."""
-        return self._changed(other, 1)
-
-    def less(self, other: "Duration") -> "Duration":
-        """What is left of this one once the other is taken out of it."""
-        return self._changed(other, -1)
-
-    def _changed(self, other: "Duration", sign: int) -> "Duration":
-        if self.epochs is not None and other.epochs is not None:
-            return Duration(epochs=max(self.epochs + sign * other.epochs, 0))
-        assert self.steps is not None, "settings refuse mixed units"
-        assert other.steps is not None, "settings refuse mixed units"
-        return Duration(steps=max(self.steps + sign * other.steps, 0))
-
-    def steps_for(self, rows: int, batch_size: int) -> int:
-        """Number of batches a client with `rows` rows works through."""
-        per_epoch = -(-rows // batch_size)
-        return self.steps if self.steps is not None else (self.epochs or 0) * per_epoch
 
 
 @dataclass(frozen=True)

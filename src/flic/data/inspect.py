@@ -6,26 +6,17 @@ client, what it got, what is expected and what to do.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from flic.data.client_data import ClientData, FederatedData, Split
+from flic.data.findings import Finding
 from flic.data.task import Classification, Regression, Task
 from flic.errors import DataError
 
 _LISTED = 5
 """Names spelled out in one sentence; a table can have thousands of columns."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One problem: fatal, or a notice of something that is handled."""
-
-    client: str | None
-    fatal: bool
-    message: str
 
 
 def refuse_unusable(data: FederatedData) -> list[Finding]:

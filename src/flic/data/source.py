@@ -35,7 +35,7 @@ DataConfig = Annotated[
 """Settings of any data source, told apart by `problem`."""
 
 
-def load(config: DataConfig, *, seed: int) -> FederatedData:
+def load_data(config: DataConfig, *, seed: int) -> FederatedData:
     """Clients that `config` describes; the same ones for the same seed."""
     match config:
         case ToyConfig():

@@ -6,11 +6,12 @@ Paper: sec:methodo for classes, "Reference Distribution for Regression" for resp
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
-
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from flic.errors import SchemaMismatch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 TaskName = Literal["classification", "regression"]
 
@@ -32,11 +33,11 @@ class Classification:
         """Anchors that the clients share."""
         return self.num_classes
 
-    def encode(self, y: Tensor) -> Tensor:
+    def encode(self, y: "Tensor") -> "Tensor":
         """Labels as networks learn them."""
         return y
 
-    def decode(self, outputs: Tensor) -> Tensor:
+    def decode(self, outputs: "Tensor") -> "Tensor":
         """Outputs of networks as scores of the labels."""
         return outputs
 
@@ -69,11 +70,11 @@ class Regression:
         """Length of the range."""
         return self.high - self.low
 
-    def encode(self, y: Tensor) -> Tensor:
+    def encode(self, y: "Tensor") -> "Tensor":
         """Responses as networks learn them: the range mapped to [0, 1]."""
         return ((y.double() - self.low) / self.width).to(y.dtype)
 
-    def decode(self, outputs: Tensor) -> Tensor:
+    def decode(self, outputs: "Tensor") -> "Tensor":
         """Outputs of networks as responses in the units of the data."""
         return self.low + self.width * outputs
 

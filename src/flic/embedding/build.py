@@ -3,30 +3,19 @@
 from collections.abc import Sequence
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 from torch import Tensor
 
 from flic.data.schema import FeatureSchema
 from flic.embedding.cnn import Cnn
 from flic.embedding.mlp import FIRST_LAYER, Mlp
 from flic.embedding.network import Embedding
+from flic.method_settings import EmbeddingConfig
 from flic.shapes import Named
 
 # Below this width a wider first layer costs less than a second stack would.
 CHEAP_WIDTH = 128
 # Up to this width, zeros at the end of a row leave the order of its sums as it was.
 SUMMED_AT_ONCE = 256
-
-
-class EmbeddingConfig(BaseModel):
-    """Settings of φ.  Paper: append:models."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    latent_dim: int = Field(default=64, ge=1)
-    hidden: tuple[PositiveInt, ...] = (64, 64)  # of vectors; images have a fixed trunk
-    dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
-    frozen: bool = False  # whether φ stays as pre-training left it.  Paper: sec:alignment
 
 
 def build_embedding(

@@ -10,7 +10,6 @@ lies in them. A commit that does not match its checksums is refused and the prev
 
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,32 +22,10 @@ from torch import Tensor
 from flic.algorithms.protocol import ServerState
 from flic.errors import DamagedCheckpoint
 from flic.federation.journal import Record
+from flic.files import write_atomically
 from flic.shapes import Named
 
 VERSION = 1
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that it is either the old one or the new one, whole."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename last through a power cut, where the system can."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,9 @@ from torch import Tensor
 from flic.algorithms.protocol import Population, Stack
 from flic.data.client_data import ClientData, FederatedData
 from flic.data.stacked import StackedData
-from flic.embedding.build import (
-    EmbeddingConfig,
-    build_embedding,
-    pad_features,
-    stack_widths,
-    trim_features,
-)
+from flic.embedding.build import build_embedding, pad_features, stack_widths, trim_features
 from flic.embedding.network import Embedding
+from flic.method_settings import EmbeddingConfig
 from flic.shapes import Named
 
 

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from flic.algorithms.protocol import ServerState
-from flic.algorithms.settings import MethodSettings
 from flic.alignment.anchors import mean_name
-from flic.data.batches import Duration, draw_batches
+from flic.data.batches import draw_batches
 from flic.data.client_data import ClientData
 from flic.embedding.cnn import SIDE_WITHOUT_PADDING
 from flic.gaussians import nuclear_norm_gram
+from flic.method_settings import Duration, MethodSettings
 from flic.shapes import Named
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from flic.algorithms import Update
+from flic.algorithms.protocol import Update
 from flic.federation.checkpoint import Commit
 from flic.federation.journal import Record
 from flic.federation.work import Stage

@@ -14,7 +14,6 @@ from sklearn.datasets import load_breast_cancer
 
 from flic.algorithms import build_algorithm
 from flic.data.client_data import FederatedData
-from flic.data.tables import Client
 from flic.federation.journal import MemoryJournal, Record
 from flic.federation.loop import Schedule, Simulation
 from flic.federation.roster import Roster
@@ -27,6 +26,7 @@ from flic.flower.silo import SiloFolder, held_out
 from flic.flower.silo_run import rows_of
 from flic.flower.training import OnRound
 from flic.silos.encoding import encode
+from flic.tables import Client
 
 ROUNDS = 3
 FEWEST_COLUMNS, MOST_COLUMNS = 5, 12

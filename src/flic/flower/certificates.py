@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from flic.errors import ConfigError, RunFolderError
-from flic.federation.checkpoint import write_atomically
+from flic.files import write_atomically
 from flic.flower.keys import write_secret
 
 AUTHORITY_DAYS = 3650

@@ -21,7 +21,7 @@ from urllib.request import urlopen
 from pydantic import Field
 
 from flic.errors import ConfigError, FederationError, RunFolderError
-from flic.federation.checkpoint import write_atomically
+from flic.files import write_atomically
 from flic.flower import certificates
 from flic.flower.admission import KEYS, Admission
 from flic.flower.certificates import Certificates, is_loopback, refuse_other_than_ipv4

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from flic.errors import ConfigError
-from flic.federation.checkpoint import write_atomically
+from flic.files import write_atomically
 
 
 def write_secret(path: Path, content: bytes) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from flic.algorithms import ServerState, Update
+from flic.algorithms.protocol import ServerState, Update
 from flic.algorithms.unlikeness import UNLIKE
 from flic.federation.journal import Record
 from flic.federation.work import Stage

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from flic.data.tables import Client
 from flic.flower.deployment import Deployment, Place
 from flic.flower.membership import Membership, Server
 from flic.flower.settings import FederationSettings
 from flic.flower.silo import SiloFolder
 from flic.flower.supernode import free_port
+from flic.tables import Client
 
 LET_IN_S = 180.0
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from flic.algorithms import ServerState, Update, build_algorithm
+from flic.algorithms import build_algorithm
 from flic.algorithms.experts import Known
 from flic.algorithms.linked import Linked
-from flic.algorithms.settings import LinkedConfig
+from flic.algorithms.protocol import ServerState, Update
 from flic.algorithms.telling import told_detail, told_of_map
 from flic.alignment.anchors import factor_name, mean_name
 from flic.alignment.meta_classes import MAP
@@ -21,6 +21,7 @@ from flic.federation.roster import Roster
 from flic.federation.work import Answer, Stage, Task, Workshop
 from flic.flower.pooling import FIRST, PLACES, SPACE, algorithm_for
 from flic.flower.settings import FederationSettings
+from flic.method_settings import LinkedConfig
 from flic.shapes import Named
 
 

@@ -24,18 +24,18 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from flic.algorithms import Population, ServerState, Update
 from flic.algorithms.agreed import DETAILS
 from flic.algorithms.experts import merits_name
 from flic.algorithms.linked import Linked
-from flic.algorithms.settings import MethodSettings
+from flic.algorithms.protocol import Population, ServerState, Update
 from flic.algorithms.unlikeness import UNLIKE
 from flic.alignment.moments import Layout, Moments
 from flic.data.schema import FeatureSchema, SharedFeatures
 from flic.data.task import Regression
-from flic.federation.checkpoint import write_atomically
+from flic.files import write_atomically
 from flic.flower.roll import damaged
 from flic.flower.settings import FederationSettings
+from flic.method_settings import MethodSettings
 from flic.shapes import Named
 
 SPACE = "linked"

@@ -6,7 +6,7 @@ from statistics import median_low
 
 import torch
 
-from flic.algorithms import Update
+from flic.algorithms.protocol import Update
 from flic.data.task import TaskName
 from flic.federation.score import Errors, Hits
 from flic.flower.settings import LARGEST

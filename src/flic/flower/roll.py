@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flic.errors import ConfigError, RunFolderError
-from flic.federation.checkpoint import write_atomically
+from flic.files import write_atomically
 from flic.flower.log import note
 
 SILOS, OFFENCES = "silos.json", "offences.json"

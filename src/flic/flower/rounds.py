@@ -17,8 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from flic.algorithms import Algorithm, Population, ServerState, Update, build_algorithm
-from flic.algorithms.protocol import check_update
+from flic.algorithms import build_algorithm
+from flic.algorithms.protocol import Algorithm, Population, ServerState, Update, check_update
 from flic.errors import ConfigError, FederationError, IncompatibleUpdate, RunFolderError
 from flic.federation.checkpoint import DiskJournal
 from flic.federation.journal import Record

@@ -15,7 +15,7 @@ from typing import Any
 from flwr.app import Context, Message, MessageType
 from flwr.serverapp import Grid, ServerApp
 
-from flic.algorithms import ServerState
+from flic.algorithms.protocol import ServerState
 from flic.errors import FlicError, IncompatibleUpdate
 from flic.federation.journal import Record
 from flic.federation.work import Stage

@@ -11,9 +11,9 @@ from typing import Any, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from flic.algorithms.settings import MethodSettings
 from flic.data.task import Classification, Regression, Task, TaskName
 from flic.errors import ConfigError
+from flic.method_settings import MethodSettings
 from flic.settings import Section, explain, merge
 from flic.silos.settings import NETWORK
 

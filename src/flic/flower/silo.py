@@ -16,16 +16,14 @@ from typing import Any, Self
 import torch
 from pydantic import Field
 
-from flic.algorithms import ServerState
 from flic.algorithms.agreed import DETAILS
-from flic.algorithms.settings import Scatter
+from flic.algorithms.protocol import ServerState
 from flic.data.client_data import ClientData
-from flic.data.tables import Client, SiloTable, load_client
 from flic.data.task import Regression
 from flic.errors import ConfigError, FederationError, RunFolderError
-from flic.federation.checkpoint import write_atomically
 from flic.federation.score import Errors, Hits
 from flic.federation.work import Stage
+from flic.files import write_atomically
 from flic.flower.log import note
 from flic.flower.place import LinkedPlace, Place, Trained
 from flic.flower.pooling import FIRST, KEY_BYTES, round_of
@@ -37,12 +35,14 @@ from flic.flower.settings import (
     validated,
 )
 from flic.flower.silo_run import FACTS, ROWS, SiloRun, rows_of
+from flic.method_settings import Scatter
 from flic.notation import toml_key
 from flic.report.run_folder import alone_in
 from flic.settings import merge, read_toml
 from flic.silos.encoding import EncodedSilo, encode
 from flic.silos.fitted import FittedClient
 from flic.silos.splits import cross_validation
+from flic.tables import Client, SiloTable, load_client
 
 FILE, AGREED = "silo.toml", "agreed.json"
 

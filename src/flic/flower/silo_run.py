@@ -26,10 +26,8 @@ from safetensors.torch import save as save_tensors
 from flic.algorithms.experts import Known
 from flic.data.client_data import ClientData, Split
 from flic.data.schema import FeatureSchema
-from flic.data.tables import Column, Declared, Labelling, SiloTable
-from flic.data.tables.encoder import TableEncoder
 from flic.errors import DamagedModel
-from flic.federation.checkpoint import write_atomically
+from flic.files import write_atomically
 from flic.flower.place import Place
 from flic.flower.pooling import LAST, SPACE, feature_keys
 from flic.flower.settings import FederationSettings, federation_settings
@@ -40,6 +38,8 @@ from flic.silos.fitted import FittedClient
 from flic.silos.linked_columns import in_own_units, in_shared_units, sentences
 from flic.silos.model import Saved
 from flic.silos.models import LinkedModel, NetworkModel
+from flic.tables import Column, Declared, Labelling, SiloTable
+from flic.tables.encoder import TableEncoder
 
 FACTS, ROWS, LINKS = "run.json", "rows.safetensors", "links.json"
 

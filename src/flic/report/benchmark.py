@@ -14,13 +14,14 @@ from dataclasses import dataclass
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from flic.algorithms import MethodSettings, build_algorithm
+from flic.algorithms import build_algorithm
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification
 from flic.federation.roster import Roster
 from flic.federation.sequential import SequentialClient
 from flic.federation.work import Stage, Task, Workshop
+from flic.method_settings import MethodSettings
 from flic.seeding import generator
 
 CLIENTS, CLASSES, ROWS, ACTIVE = 100, 20, 400, 10

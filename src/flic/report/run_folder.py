@@ -30,15 +30,16 @@ from flic.algorithms import build_algorithm
 from flic.config import RunConfig, validate
 from flic.data.client_data import FederatedData
 from flic.data.inspect import refuse_unusable
-from flic.data.source import load
+from flic.data.source import load_data
 from flic.errors import RunFolderError
-from flic.federation.checkpoint import DiskJournal, write_atomically
+from flic.federation.checkpoint import DiskJournal
 from flic.federation.journal import Journal, MemoryJournal
 from flic.federation.loop import Schedule, Simulation
 from flic.federation.roster import Roster
 from flic.federation.runners import open_runner
 from flic.federation.sampling import num_active
 from flic.federation.work import Workshop
+from flic.files import write_atomically
 from flic.report.metrics import Outcome, Record, round_scores
 
 OnStep = Callable[[Record, int, int], None]
@@ -92,7 +93,7 @@ def create(folder: Path, config: RunConfig) -> None:
 
 def refuse_impossible(configs: Sequence[RunConfig]) -> None:
     """Refuse runs on the same data that cannot start, before any of them does."""
-    data = load(configs[0].data, seed=configs[0].seed)
+    data = load_data(configs[0].data, seed=configs[0].seed)
     refuse_unusable(data)
     for config in configs:
         workshop_of(config, data).algorithm.init_server()
@@ -146,7 +147,7 @@ def _carry_on(
 ) -> Finished:
     if not (folder / "run.json").exists():
         _write_json(folder / "run.json", environment())
-    data = load(config.data, seed=config.seed)
+    data = load_data(config.data, seed=config.seed)
     notices = [finding.message for finding in refuse_unusable(data)]
     journal = DiskJournal(folder / "checkpoints")
     for message in journal.notices:
@@ -173,7 +174,7 @@ def alone_in(folder: Path) -> Generator[None]:
 
 def simulate(config: RunConfig, data: FederatedData | None = None) -> Outcome:
     """Outcome of a run in memory, on the configuration's data or on your own."""
-    data = data or load(config.data, seed=config.seed)
+    data = data or load_data(config.data, seed=config.seed)
     refuse_unusable(data)
     journal = MemoryJournal()
     _advance(config, data, journal, workers=1, on_step=lambda record, total, done: None)

@@ -4,7 +4,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from flic.errors import ConfigError
-from flic.federation.checkpoint import write_atomically
+from flic.files import write_atomically
 from flic.report.page.story import Round, Story
 
 EVENTS = "events.out.tfevents.flic"

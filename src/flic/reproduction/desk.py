@@ -27,8 +27,8 @@ import torch
 
 from flic.config import validate
 from flic.errors import ConfigError, FlicError, RunFolderError
-from flic.federation.checkpoint import write_atomically
 from flic.federation.runners import leave_with_parent
+from flic.files import write_atomically
 from flic.report.run_folder import environment
 from flic.reproduction.studies import STUDIES
 from flic.reproduction.study import Cell, Desk, Scope, Study

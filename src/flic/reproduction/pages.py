@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flic.errors import ConfigError, RunFolderError
-from flic.federation.checkpoint import write_atomically
+from flic.files import write_atomically
 from flic.reproduction.desk import finished, missing, scope_of_kept
 from flic.reproduction.study import Scope, Study, Table, Value
 

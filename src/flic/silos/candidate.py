@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from flic.algorithms.settings import MethodSettings
 from flic.data.task import TaskName
 from flic.federation.journal import Record
 from flic.federation.loop import Schedule
+from flic.method_settings import MethodSettings
 from flic.report.page.story import SentTensor
 from flic.silos.encoding import EncodedFederation
 from flic.silos.model import Model

@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from flic.algorithms import Algorithm, build_algorithm
+from flic.algorithms import build_algorithm
 from flic.algorithms.estimators import PooledLda
-from flic.algorithms.settings import MethodSettings
+from flic.algorithms.protocol import Algorithm
 from flic.data.client_data import FederatedData
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification
@@ -24,6 +24,7 @@ from flic.federation.loop import Simulation
 from flic.federation.roster import Roster
 from flic.federation.sampling import num_active
 from flic.federation.work import Workshop
+from flic.method_settings import MethodSettings
 from flic.silos.candidate import Candidate, Learned, schedule
 from flic.silos.encoding import (
     EncodedFederation,

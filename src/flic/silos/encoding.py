@@ -10,11 +10,11 @@ import torch
 
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
-from flic.data.tables.declared import Declared
-from flic.data.tables.encoder import TableEncoder
-from flic.data.tables.table import Column, SiloTable
 from flic.data.task import Task
 from flic.silos.model import Features
+from flic.tables.declared import Declared
+from flic.tables.encoder import TableEncoder
+from flic.tables.table import Column, SiloTable
 
 LINKED = "linked"
 """Name of the space of linked columns, as a deployment calls it."""

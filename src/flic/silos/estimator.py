@@ -17,8 +17,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
-from flic.data.tables import Declared, SiloTable, as_pandas, conform, find_columns
-from flic.data.tables.values import text_of
 from flic.data.task import Classification, Regression, Task
 from flic.errors import ConfigError
 from flic.silos.candidate import Candidate
@@ -31,6 +29,8 @@ from flic.silos.mixing import Mix
 from flic.silos.model import Model
 from flic.silos.models import LinkedModel, MixModel, NetworkModel
 from flic.silos.settings import FitSettings
+from flic.tables import Declared, SiloTable, as_pandas, conform, find_columns
+from flic.tables.values import text_of
 
 
 class _Silo(BaseEstimator):

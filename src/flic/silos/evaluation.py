@@ -11,7 +11,6 @@ from functools import cached_property
 
 import numpy as np
 
-from flic.data.tables.table import TableFederation
 from flic.data.task import Classification, TaskName
 from flic.federation.runners import open_workers
 from flic.silos.candidate import Candidate, Learned
@@ -31,6 +30,7 @@ from flic.silos.mixing import Mix, Weights, find_weights, mixed
 from flic.silos.model import Model, tempered
 from flic.silos.settings import FitSettings
 from flic.silos.splits import Rows, cross_validation
+from flic.tables.table import TableFederation
 
 Predictions = dict[str, dict[str, np.ndarray]]
 """candidate → client → predictions of its held-out rows."""

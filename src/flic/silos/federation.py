@@ -5,16 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from flic.data.tables import (
-    Declared,
-    TableFederation,
-    client_from_frame,
-    load_tables,
-    read_federation,
-    tables_from_frames,
-)
-from flic.data.tables.declared import Raw
-from flic.data.tables.labels import LabelNames
 from flic.data.task import TaskName
 from flic.errors import ConfigError
 from flic.silos import folder
@@ -24,6 +14,16 @@ from flic.silos.fitting import OnStep, fit
 from flic.silos.joining import join, kinds_of_columns, label_names
 from flic.silos.settings import fit_settings
 from flic.silos.verdict import ClientVerdict, Verdict
+from flic.tables import (
+    Declared,
+    TableFederation,
+    client_from_frame,
+    load_tables,
+    read_federation,
+    tables_from_frames,
+)
+from flic.tables.declared import Raw
+from flic.tables.labels import LabelNames
 
 
 class Federation:

@@ -9,9 +9,6 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from flic.data.tables import Column, Declared, Labelling, SiloTable, conform
-from flic.data.tables.columns import BadValues, Oddities
-from flic.data.tables.encoder import TableEncoder
 from flic.data.task import Classification, Task
 from flic.errors import ConfigError, DataError
 from flic.federation.journal import Record
@@ -21,6 +18,9 @@ from flic.silos.mixing import Weighed
 from flic.silos.model import Features, Model, tempered
 from flic.silos.settings import FitSettings
 from flic.silos.verdict import Verdict
+from flic.tables import Column, Declared, Labelling, SiloTable, conform
+from flic.tables.columns import BadValues, Oddities
+from flic.tables.encoder import TableEncoder
 
 
 @dataclass(frozen=True, eq=False)

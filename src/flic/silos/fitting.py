@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from flic.data.tables import TableFederation
 from flic.data.task import TaskName
 from flic.errors import ConfigError
 from flic.federation.runners import one_thread
@@ -22,6 +21,7 @@ from flic.silos.portrait import portrait
 from flic.silos.settings import FitSettings
 from flic.silos.splits import outer_splits
 from flic.silos.verdict import verdict
+from flic.tables import TableFederation
 
 OnStep = Callable[[int, int, str], None]
 """Told after every step: how many are done, how many there are, and what is next."""

@@ -30,11 +30,9 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from flic.data.schema import SharedFeatures
-from flic.data.tables import Column, Declared, Labelling
-from flic.data.tables.encoder import TableEncoder
 from flic.data.task import Classification, Regression, Task
 from flic.errors import DamagedModel, RunFolderError
-from flic.federation.checkpoint import write_atomically
+from flic.files import write_atomically
 from flic.notation import json_values
 from flic.silos.card import model_card
 from flic.silos.choice import Experience
@@ -45,6 +43,8 @@ from flic.silos.model import Saved
 from flic.silos.models import KINDS
 from flic.silos.settings import FitSettings
 from flic.silos.verdict import Verdict
+from flic.tables import Column, Declared, Labelling
+from flic.tables.encoder import TableEncoder
 
 VERSION = 4
 MANIFEST = "federation.json"

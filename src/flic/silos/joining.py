@@ -11,18 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flic.algorithms import MethodSettings, ServerState, build_algorithm
-from flic.data.batches import Duration
+from flic.algorithms import build_algorithm
+from flic.algorithms.protocol import ServerState
 from flic.data.client_data import FederatedData
-from flic.data.tables import SiloTable, TableFederation
-from flic.data.tables.declared import Kind, Raw
-from flic.data.tables.labels import LabelNames, quoted
-from flic.data.tables.values import text_of
 from flic.data.task import Task as Question
 from flic.errors import ConfigError
 from flic.federation.roster import Roster
 from flic.federation.runners import one_thread
 from flic.federation.work import Stage, Task, Workshop
+from flic.method_settings import Duration, MethodSettings
 from flic.silos.candidate import Candidate, Learned
 from flic.silos.candidates import CANDIDATES, FlicNetwork
 from flic.silos.encoding import EncodedFederation, EncodedSilo, in_space, linked_features
@@ -34,6 +31,10 @@ from flic.silos.models import NetworkModel
 from flic.silos.settings import FitSettings
 from flic.silos.splits import outer_splits
 from flic.silos.verdict import verdict
+from flic.tables import SiloTable, TableFederation
+from flic.tables.declared import Kind, Raw
+from flic.tables.labels import LabelNames, quoted
+from flic.tables.values import text_of
 
 
 class JoinedFlic(Candidate):

@@ -18,7 +18,6 @@ from flic.algorithms.questions import EXPERTS
 from flic.algorithms.unlikeness import unlike
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema, SharedFeatures
-from flic.data.tables.encoder import TableEncoder
 from flic.data.task import Task
 from flic.federation.journal import MemoryJournal
 from flic.federation.loop import Simulation
@@ -30,6 +29,7 @@ from flic.silos.encoding import EncodedFederation, EncodedSilo, linked_features,
 from flic.silos.models import LinkedModel
 from flic.silos.settings import FitSettings
 from flic.silos.traffic import Overheard
+from flic.tables.encoder import TableEncoder
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from flic.data.tables import stream_table
-from flic.data.tables.columns import BadValues, about_bad
-from flic.data.tables.labels import quoted
 from flic.data.task import Classification
 from flic.errors import ConfigError, DataError
 from flic.silos.fitted import FittedClient, Predicted
 from flic.silos.metrics import figures
+from flic.tables import stream_table
+from flic.tables.columns import BadValues, about_bad
+from flic.tables.labels import quoted
 
 CHUNK_ROWS = 20_000
 EXAMPLES = 3

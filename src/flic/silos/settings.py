@@ -10,11 +10,10 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, ValidationError, field_validator
 
-from flic.algorithms.presets import PRESETS
-from flic.algorithms.settings import MethodSettings
-from flic.alignment.anchors import MetaClasses
 from flic.data.task import Task, TaskName
 from flic.errors import ConfigError
+from flic.method_settings import MetaClasses, MethodSettings
+from flic.presets import PRESETS
 from flic.settings import Section, explain, merge
 
 ClassMetric = Literal["accuracy", "balanced_accuracy", "auroc", "log_loss", "calibration_error"]
@@ -60,6 +59,11 @@ class FitSettings(Section):
     def _known_settings(cls, network: dict[str, Any]) -> dict[str, Any]:
         MethodSettings.model_validate(merge(NETWORK, network))
         return network
+
+    @property
+    def has_usual_candidates(self) -> bool:
+        """Whether all candidates are compared as they are, which any tables allow."""
+        return not (self.candidates or self.network or self.meta_classes)
 
     @cached_property
     def method(self) -> MethodSettings:

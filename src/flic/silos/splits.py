@@ -9,10 +9,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from flic.data.tables.table import SiloTable
 from flic.errors import ConfigError
 from flic.seeding import derive_seed
 from flic.silos.settings import FitSettings
+from flic.tables.table import SiloTable
 
 Rows = Mapping[str, tuple[np.ndarray, np.ndarray]]
 """Positions of the training and of the held-out rows, by client."""

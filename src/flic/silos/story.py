@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flic.algorithms.settings import Scatter
 from flic.data.task import Regression
+from flic.method_settings import Scatter
 from flic.report.page.story import (
     AlignmentCell,
     Anchor,

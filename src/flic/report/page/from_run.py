@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from flic.algorithms import METHODS
 from flic.algorithms.network import NetworkMethod
 from flic.config import RunConfig
-from flic.data.source import load
+from flic.data.source import load_data
 from flic.errors import RunFolderError
 from flic.federation.checkpoint import DiskJournal
 from flic.report.metrics import KEYS, Scores, scores_at
@@ -59,7 +59,7 @@ def story_of(folder: Path) -> Story:
 
 def _seen(config: RunConfig, journal: DiskJournal) -> Reading | None:
     """What the last checkpoint makes of all rows; None of a method without networks."""
-    workshop = workshop_of(config, load(config.data, seed=config.seed))
+    workshop = workshop_of(config, load_data(config.data, seed=config.seed))
     if not isinstance(workshop.algorithm, NetworkMethod) or journal.server is None:
         return None
     width = config.engine.stack_width

@@ -15,10 +15,9 @@ from torch import Tensor
 
 from flic.algorithms.flic import FlicHL
 from flic.algorithms.protocol import Generators, ServerState, Stack, Visit
-from flic.algorithms.settings import TrainingConfig
 from flic.config import RunConfig, resolve
 from flic.data.batches import BatchPlan
-from flic.data.source import load
+from flic.data.source import load_data
 from flic.data.stacked import StackedData
 from flic.descent import Losses, LossFn
 from flic.federation.journal import MemoryJournal
@@ -26,6 +25,7 @@ from flic.federation.loop import Schedule, Simulation
 from flic.federation.roster import Roster
 from flic.federation.runners import open_runner
 from flic.federation.work import Workshop
+from flic.method_settings import TrainingConfig
 from flic.reproduction.study import Cell, Desk, Results, Scope, Study, Table, Value
 from flic.settings import merge
 from flic.shapes import Named
@@ -97,7 +97,7 @@ class _Traced(FlicHL):
 
 def _trace(config: RunConfig, desk: Desk) -> dict[str, Any]:
     """Losses per visit and epoch of the clients that are visited most, and the visits' rounds."""
-    data = load(config.data, seed=config.seed)
+    data = load_data(config.data, seed=config.seed)
     roster = Roster(data, config.embedding, dtype=torch.float32)
     algorithm = _Traced(config, roster.population, seed=config.seed, dtype=torch.float32)
     workshop = Workshop(algorithm, roster, config.seed)

@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from flic.config import RunConfig, resolve
-from flic.data.source import load
+from flic.data.source import load_data
 from flic.report.comparison import Cell as Ran
 from flic.report.comparison import Row, compare
 from flic.report.metrics import Outcome, Scores
@@ -70,7 +70,7 @@ def _run(config: RunConfig, method: str, seed: int, desk: Desk) -> dict[str, Any
     name, changes = _VARIANTS.get(method, (method, {}))
     raw = merge(config.model_dump(mode="json"), {"methods": {name: changes}})
     own = resolve(raw, source="the regression study").for_method(name, seed=seed)
-    data = load(own.data, seed=seed)
+    data = load_data(own.data, seed=seed)
     started = time.perf_counter()
     outcome = simulate(own, data)
     known = [client.ceiling for client in data.clients if client.ceiling is not None]

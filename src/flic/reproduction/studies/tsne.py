@@ -17,7 +17,7 @@ from flic.algorithms import build_algorithm
 from flic.alignment.anchors import mean_name
 from flic.config import resolve
 from flic.data.client_data import Split
-from flic.data.source import load
+from flic.data.source import load_data
 from flic.data.stacked import StackedRows
 from flic.federation.roster import Roster
 from flic.federation.work import Task, Workshop
@@ -68,7 +68,7 @@ def _workshop(epochs: int, seed: int) -> Workshop:
     data = {"problem": "linear-mapping", "variant": "appendix", "num_clients": _CLIENTS}
     data |= {"num_classes": _CLASSES, "train_rows_per_class": 200, "test_rows_per_class": 200}
     config = resolve({"data": data, "pretraining": {"epochs": epochs}})
-    roster = Roster(load(config.data, seed=seed), config.embedding, dtype=torch.float32)
+    roster = Roster(load_data(config.data, seed=seed), config.embedding, dtype=torch.float32)
     algorithm = build_algorithm("flic-class", config, roster.population, seed=seed)
     return Workshop(algorithm, roster, seed)
 

@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from flic.data.tables.arrow import first_line, refuse_repeated, to_pandas
 from flic.errors import DataError
+from flic.tables.arrow import first_line, refuse_repeated, to_pandas
 
 SUFFIXES = (".sqlite", ".db", ".duckdb")
 _SELECT = re.compile(r"\s*(select|with)\b", re.IGNORECASE)

@@ -12,10 +12,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from flic.data.tables import databases
-from flic.data.tables.arrow import Source, first_line, refuse_repeated, to_pandas
-from flic.data.tables.delimited import open_delimited
 from flic.errors import DataError
+from flic.tables import databases
+from flic.tables.arrow import Source, first_line, refuse_repeated, to_pandas
+from flic.tables.delimited import open_delimited
 
 MAX_BYTES = 2**30
 """Largest file that is read as a whole."""

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from flic.data.inspect import Finding
-from flic.data.tables.columns import as_others, conform, look_at_columns
-from flic.data.tables.declared import Declared, Kind
-from flic.data.tables.federation_file import Client, FederationFile, refuse_unclear
-from flic.data.tables.labels import (
+from flic.data.findings import Finding
+from flic.data.task import Classification, Regression, Task, TaskName
+from flic.errors import DataError
+from flic.tables.columns import as_others, conform, look_at_columns
+from flic.tables.declared import Declared, Kind
+from flic.tables.federation_file import Client, FederationFile, refuse_unclear
+from flic.tables.labels import (
     Labelling,
     LabelNames,
     class_names,
@@ -25,7 +27,7 @@ from flic.data.tables.labels import (
     quoted,
     sort_values,
 )
-from flic.data.tables.problems import (
+from flic.tables.problems import (
     LEAST_ROWS,
     about_clients,
     about_common,
@@ -34,12 +36,10 @@ from flic.data.tables.problems import (
     about_own,
     about_same_rows,
 )
-from flic.data.tables.reading import as_pandas
-from flic.data.tables.sources import RawClient, fatal, notice, raw_client, raw_clients
-from flic.data.tables.table import Column, SiloTable, TableFederation
-from flic.data.tables.values import column_of
-from flic.data.task import Classification, Regression, Task, TaskName
-from flic.errors import DataError
+from flic.tables.reading import as_pandas
+from flic.tables.sources import RawClient, fatal, notice, raw_client, raw_clients
+from flic.tables.table import Column, SiloTable, TableFederation
+from flic.tables.values import column_of
 
 
 @dataclass(frozen=True)

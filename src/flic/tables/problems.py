@@ -9,13 +9,13 @@ from itertools import combinations
 import numpy as np
 from pandas.core.util.hashing import hash_pandas_object
 
-from flic.data.inspect import Finding
-from flic.data.tables.declared import Declared
-from flic.data.tables.federation_file import unusable_name
-from flic.data.tables.labels import quoted
-from flic.data.tables.sources import RawClient, fatal, notice
-from flic.data.tables.table import Column, SiloTable
+from flic.data.findings import Finding
 from flic.data.task import Classification, Regression, Task
+from flic.tables.declared import Declared
+from flic.tables.federation_file import unusable_name
+from flic.tables.labels import quoted
+from flic.tables.sources import RawClient, fatal, notice
+from flic.tables.table import Column, SiloTable
 
 LEAST_ROWS = 10
 

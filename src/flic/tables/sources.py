@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from flic.data.inspect import Finding
-from flic.data.tables.declared import Declared
-from flic.data.tables.federation_file import Client, FederationFile
-from flic.data.tables.labels import LabelNames, key_texts, quoted
-from flic.data.tables.reading import read_table
-from flic.data.tables.values import text_of
+from flic.data.findings import Finding
 from flic.errors import DataError
+from flic.tables.declared import Declared
+from flic.tables.federation_file import Client, FederationFile
+from flic.tables.labels import LabelNames, key_texts, quoted
+from flic.tables.reading import read_table
+from flic.tables.values import text_of
 
 
 @dataclass(frozen=True, eq=False)

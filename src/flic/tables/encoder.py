@@ -15,9 +15,9 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from flic.data.tables.declared import Kind
-from flic.data.tables.parts import Dates, Fitted, Levels, Numbers, Words, values_of
-from flic.data.tables.table import SiloTable
+from flic.tables.declared import Kind
+from flic.tables.parts import Dates, Fitted, Levels, Numbers, Words, values_of
+from flic.tables.table import SiloTable
 
 # Categories with more levels are read as text: one-hot columns would hold a row or two each.
 ONE_HOT_LEVELS = 20

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_bool_dtype, is_numeric_dtype, is_string_dtype
 
-from flic.data.tables.declared import EVERY_COLUMN, Declared, Kind
 from flic.errors import DataError
+from flic.tables.declared import EVERY_COLUMN, Declared, Kind
 
 BOOLEANS = (("true", "false"), ("yes", "no"), ("t", "f"))
 _TRUE = {"1", *(yes for yes, _ in BOOLEANS)}

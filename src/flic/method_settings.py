@@ -4,20 +4,49 @@ Paper: append:models for the values, notation in docs/notation.md.
 """
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 from pydantic import (
     BeforeValidator,
     Field,
     PlainSerializer,
+    PositiveInt,
     model_validator,
 )
 
-from flic.alignment.anchors import AnchorConfig
-from flic.data.batches import Duration
-from flic.descent import OptimiserConfig
-from flic.embedding.build import EmbeddingConfig
 from flic.settings import Section
+
+
+@dataclass(frozen=True)
+class Duration:
+    """Length of local work, in epochs or in steps, never both."""
+
+    epochs: int | None = None
+    steps: int | None = None
+
+    def __post_init__(self) -> None:
+        assert (self.epochs is None) != (self.steps is None)
+
+    def plus(self, other: "Duration") -> "Duration":
+        """Both, one after the other."""
+        return self._changed(other, 1)
+
+    def less(self, other: "Duration") -> "Duration":
+        """What is left of this one once the other is taken out of it."""
+        return self._changed(other, -1)
+
+    def _changed(self, other: "Duration", sign: int) -> "Duration":
+        if self.epochs is not None and other.epochs is not None:
+            return Duration(epochs=max(self.epochs + sign * other.epochs, 0))
+        assert self.steps is not None, "settings refuse mixed units"
+        assert other.steps is not None, "settings refuse mixed units"
+        return Duration(steps=max(self.steps + sign * other.steps, 0))
+
+    def steps_for(self, rows: int, batch_size: int) -> int:
+        """Number of batches a client with `rows` rows works through."""
+        per_epoch = -(-rows // batch_size)
+        return self.steps if self.steps is not None else (self.epochs or 0) * per_epoch
 
 
 def parse_duration(text: object) -> Duration:
@@ -44,6 +73,13 @@ def format_duration(duration: Duration) -> str:
 Length = Annotated[
     Duration, BeforeValidator(parse_duration), PlainSerializer(format_duration, return_type=str)
 ]
+
+
+class OptimiserConfig(Section):
+    """Settings of DescStep.  Paper: append:models (Adam, 0.001)."""
+
+    kind: Literal["adam", "sgd"] = "adam"
+    learning_rate: float = Field(default=1e-3, gt=0)
 
 
 class TrainingConfig(Section):
@@ -75,12 +111,59 @@ class TrainingConfig(Section):
         return self
 
 
+class EmbeddingConfig(Section):
+    """Settings of φ.  Paper: append:models."""
+
+    latent_dim: int = Field(default=64, ge=1)
+    hidden: tuple[PositiveInt, ...] = (64, 64)  # of vectors; images have a fixed trunk
+    dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
+    frozen: bool = False  # whether φ stays as pre-training left it.  Paper: sec:alignment
+
+
 class ModelConfig(Section):
     """g_θ.  Paper: append:models."""
 
     hidden_dim: int = Field(default=64, ge=1)
     hidden_layer: bool = True  # for methods that leave the choice open
     predict_by: Literal["head", "nearest-anchor"] = "head"
+
+
+def parse_meta_classes(value: object) -> int | tuple[int, ...] | None:
+    """How many meta-classes to find, or the meta-class of each class; None where there are none."""
+    if value is None or (type(value) is int and value >= 1):
+        return value
+    if not isinstance(value, list | tuple) or not value or any(type(m) is not int for m in value):
+        raise ValueError(
+            "expected how many meta-classes to find, at least 1, or a list with one for each class"
+        )
+    if min(value) != 0 or max(value) + 1 != len(set(value)):
+        raise ValueError("expected meta-classes 0, 1, … with no number left out")
+    return tuple(value)
+
+
+MetaClasses = Annotated[int | tuple[int, ...] | None, BeforeValidator(parse_meta_classes)]
+
+
+class AnchorConfig(Section):
+    """How anchors start, what of them is learnt, and how the server averages them."""
+
+    scale: float = Field(default=1.0, gt=0, description="standard deviation of the initial means")
+    layout: Literal["random", "equidistant"] = "random"
+    covariance: Literal["identity", "diagonal", "full"] = "identity"
+    variance: float = Field(
+        default=1.0, gt=0, description="initial (or fixed) variance of an anchor"
+    )
+    eps: float = Field(default=1e-6, ge=0, description="ε of Σ = LLᵀ + εI where L is learnt")
+    learn: Literal["after", "every-batch"] = "after"
+    average_over: Literal["holders", "participants"] = "holders"
+    average_covariance: Literal["factors", "barycentre"] = "factors"
+    meta_classes: MetaClasses = None
+
+    @property
+    def num_meta(self) -> int | None:
+        """C_meta, where classes share anchors."""
+        given = self.meta_classes
+        return max(given) + 1 if isinstance(given, tuple) else given
 
 
 class AlignmentConfig(Section):

@@ -10,16 +10,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from flic.data.tables.check import Check, ClientCheck, check_tables
-from flic.data.tables.declared import KINDS
-from flic.data.tables.federation_file import Client, FederationFile
-from flic.data.tables.loading import examine
-from flic.data.tables.reading import read_table
-from flic.data.tables.table import TableFederation
-from flic.data.tables.values import is_code, parse_number
 from flic.data.task import TaskName
 from flic.errors import ConfigError, DataError
 from flic.notation import toml_key, toml_list, toml_text
+from flic.tables.check import Check, ClientCheck, check_tables
+from flic.tables.declared import KINDS
+from flic.tables.federation_file import Client, FederationFile
+from flic.tables.loading import examine
+from flic.tables.reading import read_table
+from flic.tables.table import TableFederation
+from flic.tables.values import is_code, parse_number
 
 _LISTED_VALUES = 20
 _LINE = 96  # letters of a comment

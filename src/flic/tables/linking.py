@@ -12,8 +12,8 @@ from itertools import combinations
 
 import numpy as np
 
-from flic.data.tables.declared import Link
-from flic.data.tables.table import Column, SiloTable
+from flic.tables.declared import Link
+from flic.tables.table import Column, SiloTable
 
 LIKELY = 0.6
 NAME_SHARE = 0.6  # of the score; the rest is what the values say

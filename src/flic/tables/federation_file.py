@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError, field_validator
 
-from flic.data.tables.declared import Declared, Raw
-from flic.data.tables.labels import LabelNames
 from flic.data.task import TaskName
 from flic.errors import ConfigError
 from flic.settings import Section, explain, read_toml
+from flic.tables.declared import Declared, Raw
+from flic.tables.labels import LabelNames
 
 S = TypeVar("S", bound=Section)
 

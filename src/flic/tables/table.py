@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
-from flic.data.tables.declared import KINDS as KINDS
-from flic.data.tables.declared import Declared, Kind
-from flic.data.tables.labels import Labelling
 from flic.data.task import Task
+from flic.tables.declared import KINDS as KINDS
+from flic.tables.declared import Declared, Kind
+from flic.tables.labels import Labelling
 
 
 @dataclass(frozen=True)

@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from flic.data.tables.declared import Kind
-from flic.data.tables.encoder import TableEncoder
-from flic.data.tables.federation_file import describe
-from flic.data.tables.labels import quoted
-from flic.data.tables.loading import examine
-from flic.data.tables.suspicions import leaks_label, looks_like_id, suspicious_value
-from flic.data.tables.table import Column, SiloTable, TableFederation
-from flic.data.tables.values import column_of
 from flic.data.task import Classification, Task
 from flic.errors import ConfigError
 from flic.notation import toml_key, toml_list
 from flic.settings import read_toml
+from flic.tables.declared import Kind
+from flic.tables.encoder import TableEncoder
+from flic.tables.federation_file import FederationFile, describe
+from flic.tables.labels import quoted
+from flic.tables.loading import examine
+from flic.tables.suspicions import leaks_label, looks_like_id, suspicious_value
+from flic.tables.table import Column, SiloTable, TableFederation
+from flic.tables.values import column_of
 
 FEW_ROWS = 3
 
@@ -85,21 +85,31 @@ class Check:
         return {"sound": not self.problems, **asdict(self)}
 
 
-def check_federation(path: Path) -> Check:
+@dataclass(frozen=True)
+class Checked:
+    """A check, and what was read for it."""
+
+    check: Check
+    file: FederationFile | None = None
+    federation: TableFederation | None = None
+
+
+def check_federation(path: Path) -> Checked:
     """What there is to say about the federation that a file describes."""
     try:
         file, problems = describe(read_toml(path))
     except ConfigError as error:
-        return _nothing([str(error)])
+        return Checked(_nothing([str(error)]))
     problems = [f"{path}: {problem}." for problem in problems]
     if file is None:
-        return _nothing(problems)
+        return Checked(_nothing(problems))
     examined = examine(file, path.parent)
     problems += examined.problems
     notices = [finding.message for finding in examined.findings if not finding.fatal]
     if examined.federation is None:
-        return _nothing(problems, notices)
-    return check_tables(examined.federation, problems, notices)
+        return Checked(_nothing(problems, notices), file)
+    check = check_tables(examined.federation, problems, notices)
+    return Checked(check, file, examined.federation)
 
 
 def _nothing(problems: Sequence[str], notices: Sequence[str] = ()) -> Check:

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv as pc
 
-from flic.data.tables.arrow import Source, refuse_repeated
 from flic.errors import DataError
+from flic.tables.arrow import Source, refuse_repeated
 
 _DELIMITERS = (",", ";", "\t", "|")
 _OTHER_DELIMITERS = (":", "^", "~", " ")  # recognised to be told, not read

@@ -11,10 +11,10 @@ import pandas as pd
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 from pydantic import PlainValidator
 
-from flic.data.tables.declared import Declared, Raw, is_list_of_values
-from flic.data.tables.values import column_of, parse_number, text_of, texts
 from flic.errors import DataError
 from flic.settings import Section
+from flic.tables.declared import Declared, Raw, is_list_of_values
+from flic.tables.values import column_of, parse_number, text_of, texts
 
 
 def _label_names(labels: Any) -> "tuple[Raw, ...] | dict[str, tuple[Raw, ...]]":

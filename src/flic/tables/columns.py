@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from flic.data.tables.declared import Declared, Kind
-from flic.data.tables.labels import quoted
-from flic.data.tables.table import Column
-from flic.data.tables.values import (
+from flic.errors import DataError
+from flic.tables.declared import Declared, Kind
+from flic.tables.labels import quoted
+from flic.tables.table import Column
+from flic.tables.values import (
     BOOLEANS,
     PARSERS,
     column_of,
@@ -27,7 +28,6 @@ from flic.data.tables.values import (
     parse_number,
     texts,
 )
-from flic.errors import DataError
 
 FEW_LEVELS = 40
 FEW_LEVELS_SHARE = 0.2
