@@ -4,6 +4,7 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -50,3 +51,17 @@ def full_disk(monkeypatch):
         monkeypatch.setattr(os, "fsync", fsync)
 
     return fill
+
+
+@pytest.fixture
+def nearly() -> Callable[[Any], Any]:
+    """nearly(values): equal to them but for roundings in double precision, however nested."""
+
+    def near(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: near(own) for name, own in value.items()}
+        if isinstance(value, list):
+            return [near(own) for own in value]
+        return pytest.approx(value, rel=1e-9) if isinstance(value, float) else value
+
+    return near

@@ -125,14 +125,18 @@ class NetworkModel(Model):
         train = Split(torch.zeros(len(y), self.schema.dim), y)
         return ClientData("client", self.schema, train, nothing, nothing)
 
+    # In double precision, so that a row's prediction does not depend on the rows beside it:
+    # products of many rows and of one are rounded differently.
+
     @cached_property
     def _roster(self) -> Roster:
         data = FederatedData("prediction", self.task, (self.client,))
-        return Roster(data, self.settings.embedding, dtype=torch.float32)
+        return Roster(data, self.settings.embedding, dtype=torch.float64)
 
     @cached_property
     def _algorithm(self) -> Algorithm:
-        return build_algorithm(self.method, self.settings, self._roster.population, seed=0)
+        population = self._roster.population
+        return build_algorithm(self.method, self.settings, population, seed=0, dtype=torch.float64)
 
     def _refuse_other_shapes(self) -> None:
         """Refuse private tensors that are not those of a new client, of which some would fit in."""
@@ -153,13 +157,13 @@ class NetworkModel(Model):
         roster, names = self._roster, [self.client.name]
         x = torch.from_numpy(np.ascontiguousarray(rows.standard[:, list(self.inputs)]))
         labels = torch.zeros(len(x), dtype=self.client.train.y.dtype)
-        stack = roster.stack(names, [self.private])
-        server = ServerState(0, self.shared)
+        stack = roster.stack(names, [_double(self.private)])
+        server = ServerState(0, _double(self.shared))
         data = roster.stacked_data(names)
         [scores] = self._algorithm.predict(server, stack, data, [Split(x, labels)])
         if isinstance(self.task, Classification):
             return log_probabilities(scores.numpy())
-        return scores.numpy().astype(float)
+        return scores.numpy()
 
     def reads(self, features: Sequence[str]) -> bool:
         read = [features[i] for i in self.inputs if 0 <= i < len(features)]
@@ -312,6 +316,11 @@ def pooled(predicted: Sequence[np.ndarray], weights: Sequence[float], task: Task
 def _zeros(width: int) -> Features:
     """A row of a model's width, on which it can be tried."""
     return Features(*[lambda: np.zeros((1, width), np.float32)] * 2)
+
+
+def _double(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same in double precision; maps of classes stay what they are."""
+    return {n: v.double() if v.is_floating_point() else v for n, v in tensors.items()}
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
