@@ -1,8 +1,12 @@
 """What every test shares."""
 
 import errno
+import multiprocessing.util
 import os
+import subprocess
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +15,11 @@ import torch
 
 # The tests are small and run side by side; more threads only make them wait for each other.
 torch.set_num_threads(1)
+
+# scikit-learn would ask a program how many cores there are.
+os.environ["LOKY_MAX_CPU_COUNT"] = "1"
+
+FLIC = Path(sys.executable).with_name("flic")
 
 # Where real data sets may lie beside a checkout. Set for the whole session, so that commands
 # started by a test see it too; whoever names another folder is obeyed.
@@ -32,6 +41,52 @@ def need_data() -> Callable[[str], Path]:
         return Path(folder) / relative
 
     return need
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def flic(tmp_path) -> Callable[..., Said]:
+    """flic(*arguments): the command in a process of its own; never a traceback."""
+
+    def run(*arguments: object) -> Said:
+        command = [FLIC, *map(str, arguments)]
+        done = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return Said(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture
+def flic_here(tmp_path, monkeypatch, capsys) -> Callable[..., Said]:
+    """The same command inside this process, which saves seconds of imports.
+
+    Only what `main` itself turns into an exit gets past it: a traceback fails the test.
+    """
+    from flic.cli.main import main
+
+    def run(*arguments: object) -> Said:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["flic", *map(str, arguments)])
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code
+        said = capsys.readouterr()
+        return Said(code, said.out, said.err)
+
+    return run
 
 
 @pytest.fixture
@@ -65,3 +120,35 @@ def nearly() -> Callable[[Any], Any]:
         return pytest.approx(value, rel=1e-9) if isinstance(value, float) else value
 
     return near
+
+
+@pytest.fixture(autouse=True)
+def only_marked_tests_start_processes(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`scripts/test fast` leaves out what starts processes, so such a test carries the mark."""
+    if any(request.node.get_closest_marker(name) for name in ("process", "browser")):
+        return
+
+    def refuse(*arguments: object, **named: object) -> None:
+        raise AssertionError("this test starts a process: mark it with pytest.mark.process")
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
+    monkeypatch.setattr(multiprocessing.util, "spawnv_passfds", refuse)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that ask for a program or a page carry the mark without saying so.
+
+    Long ones that wait for processes come first: the others fill the time that they wait.
+    """
+    for item in items:
+        names = getattr(item, "fixturenames", ())
+        for fixture, mark in (("flic", "process"), ("browser", "browser")):
+            if fixture in names:
+                item.add_marker(mark)
+
+    def is_short(item: pytest.Item) -> bool:
+        return not all(item.get_closest_marker(name) for name in ("slow", "process"))
+
+    items.sort(key=is_short)

@@ -11,8 +11,10 @@ import pytest
 from pydantic import BaseModel
 
 from flic.config import RunConfig
+from flic.report import benchmark
 from flic.reproduction.studies import STUDIES
 from flic.reproduction.study import Scope
+from flic.silos.settings import NETWORK
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -78,39 +80,42 @@ def _first_cell(words: list[str]) -> list[str]:
     quick = [] if "--quick" in words else ["--quick"]
     if "--only" in words:
         return quick
-    return [*quick, "--only", STUDIES[words[2]].cells(Scope(quick=True))[0].key]
+    return [*quick, "--only", STUDIES[words[1]].cells(Scope(quick=True))[0].key]
 
 
+#: `flic bench` in small: what it prints is looked at, not its figures.
+SMALL_BENCH = {"CLIENTS": 4, "CLASSES": 4, "ROWS": 100, "ACTIVE": 2, "REPETITIONS": 1}
+
+
+@pytest.mark.process  # some commands share their work among processes
 @pytest.mark.parametrize(("page", "command"), FLIC_COMMANDS, ids=lambda value: value)
-def test_flic_command_works(page: str, command: str, tmp_path: Path) -> None:
+def test_flic_command_works(page, command, flic_here, tmp_path, monkeypatch) -> None:
     del page
     for folder in ("experiments", "docs"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
-    words = shlex.split(command)
-    program = [str(Path(sys.executable).parent / words[0])]
-    if words[1] in ("run", "compare") and "--resume" not in words:
-        words += [part for setting in SMALL for part in ("--set", setting)]
-    if words[1] == "reproduce" and not {"--list", "--page"} & set(words):
+    for name, value in SMALL_BENCH.items():
+        monkeypatch.setattr(benchmark, name, value)
+    words = shlex.split(command)[1:]
+    small = [part for setting in SMALL for part in ("--set", setting)]
+    if words[0] in ("run", "compare") and "--resume" not in words:
+        words += small
+    if words[0] == "reproduce" and not {"--list", "--page"} & set(words):
         words += _first_cell(words)
     if "--seeds" in words:
         words[words.index("--seeds") + 1] = "1"
     if "--resume" in words:
         folder = words[words.index("--resume") + 1]
-        start = ["run", "experiments/demo.toml", "--out", folder]
-        small = [part for setting in SMALL for part in ("--set", setting)]
-        subprocess.run([*program, *start, *small], cwd=tmp_path, check=True, capture_output=True)
+        assert flic_here("run", "experiments/demo.toml", "--out", folder, *small).code == 0
     if "--page" in words:
-        some = ["reproduce", "regression", "--only", "diabetes/paper/ridge"]
-        subprocess.run([*program, *some], cwd=tmp_path, check=True, capture_output=True)
-    done = subprocess.run(
-        [*program, *words[1:]], cwd=tmp_path, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
+        assert flic_here("reproduce", "regression", "--only", "diabetes/paper/ridge").code == 0
+    done = flic_here(*words)
+    assert done.code == 0, done.err
+    assert done.out
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("page", STORIES, ids=lambda page: page.name)
-def test_commands_on_tables_work_in_order(page: Path, tmp_path: Path) -> None:
+def test_commands_on_tables_work_in_order(page: Path, flic_here, tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for language, block in re.findall(r"```(sh|toml)\n(.*?)```", text, flags=re.DOTALL):
         first, _, rest = block.partition("\n")
@@ -119,30 +124,30 @@ def test_commands_on_tables_work_in_order(page: Path, tmp_path: Path) -> None:
         if language == "sh":
             for line in filter(None, (line.split("#")[0].strip() for line in block.splitlines())):
                 if _is_on_tables(line):
-                    _follow(line, tmp_path)
+                    _follow(shlex.split(line), flic_here, tmp_path)
 
 
-def _follow(command: str, folder: Path) -> None:
-    words = shlex.split(command)
+def _follow(words: list[str], flic_here, folder: Path) -> None:
     if words[0].startswith("scripts/"):
-        words = [sys.executable, str(ROOT / words[0]), *words[1:]]
-    else:
-        words[0] = str(Path(sys.executable).parent / "flic")
-    if "fit" in words[1:2]:
+        script = [sys.executable, str(ROOT / words[0]), *words[1:]]
+        subprocess.run(script, cwd=folder, check=True, capture_output=True, timeout=300)
+        return
+    if words[1] == "fit":
         words += [part for setting in SMALL_FIT for part in ("--set", setting)]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
+    done = flic_here(*words[1:])
+    assert done.code == 0, done.err
+    assert done.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_python_code_runs(page: Path, tmp_path: Path) -> None:
+def test_python_code_runs(page: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(NETWORK["training"], "rounds", 1)  # of a fit; it trains dozens of networks
+    monkeypatch.setitem(NETWORK["pretraining"], "epochs", 1)
     for code in _blocks(page, "python"):
-        done = subprocess.run(
-            [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300
-        )
-        assert done.returncode == 0, done.stderr
-        assert done.stdout
+        exec(compile(code, page.name, "exec"), {"__name__": "__main__"})
+        assert capsys.readouterr().out
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

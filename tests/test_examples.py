@@ -149,6 +149,7 @@ def test_reported_losses_equal_the_loops_by_hand(run, hand_rounds):
         close(torch.tensor(got, dtype=torch.float64), hand.losses)
 
 
+@pytest.mark.process
 def test_script_learns():
     done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=True)
     losses = [float(x) for x in re.findall(r"data ([\d.]+)", done.stdout)]

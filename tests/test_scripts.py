@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[1]
 
 # A Python that notes each `venv` and `pip` it is asked for and makes only what the scripts look

@@ -165,6 +165,7 @@ def error(client, rows):
     return float(distance.min(1).values.median())
 
 
+@pytest.mark.slow
 def test_rows_can_be_solved_for_from_more_numbers_than_they_have_values():
     client = silo(16, 5)
     assert error(client, attacked(client, agreed_among(5, random_features=512))) < 1e-3

@@ -7,6 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+pytestmark = pytest.mark.process
+
 HEAVY = {"torch", "sklearn", "scipy", "pandas", "pyarrow", "flwr", "plotly", "matplotlib"}
 
 WATCHED = """

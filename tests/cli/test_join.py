@@ -7,6 +7,8 @@ import pytest
 from flic.silos import folder as folders
 from silos.wards import fitted_wards, ward
 
+pytestmark = pytest.mark.slow  # each test fits a federation
+
 
 @pytest.fixture
 def fitted(tmp_path):

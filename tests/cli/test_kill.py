@@ -13,6 +13,8 @@ import pytest
 from flic.config import load_config
 from flic.report import run_folder
 
+pytestmark = pytest.mark.process
+
 FLIC = Path(sys.executable).with_name("flic")
 RESULTS = ["rounds.json", "clients.parquet", "summary.json"]
 LONG = ["training.rounds=80"]

@@ -55,6 +55,7 @@ def test_a_run_tells_r2_and_errors(flic_here, config, tmp_path):
     assert sum(r2) / len(r2) == pytest.approx(summary["last_round"]["mean"])
 
 
+@pytest.mark.process
 def test_workers_change_roundings_and_resumption_no_bit(flic_here, config, tmp_path, nearly):
     double = ["--set", "engine.dtype=float64", "--quiet"]
     flic_here("run", config, "--out", "one", *double)

@@ -155,6 +155,7 @@ def test_settings_of_a_single_method_hold_in_a_comparison(flic_here, config, tmp
     assert lengths["flic-class"]["training"]["local"] == "2 epochs"
 
 
+@pytest.mark.slow
 def test_bench_prints_figures(flic_here, monkeypatch):
     from flic.report import benchmark
 

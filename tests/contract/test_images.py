@@ -44,6 +44,7 @@ def test_order_of_the_clients_does_not_matter(run, images, method):
 
 
 @pytest.mark.slow
+@pytest.mark.process
 def test_worker_processes_do_not_matter(run, images):
     shared = run("flic-hl", images, workers=2, **DOUBLE)
     run("flic-hl", images, **DOUBLE).assert_agrees(shared, rtol=DOUBLE_TOL)

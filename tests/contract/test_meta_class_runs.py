@@ -28,6 +28,7 @@ def test_stack_width_and_order_do_not_matter(run, federation, method, changes):
 
 
 @pytest.mark.slow
+@pytest.mark.process
 def test_worker_processes_do_not_matter(run):
     shared = run("flic-hl", workers=2, **DOUBLE, **FOUND)
     run("flic-hl", **DOUBLE, **FOUND).assert_agrees(shared, rtol=DOUBLE_TOL)

@@ -49,6 +49,7 @@ def assert_finite(ran):
     assert all(value.isfinite().all() for value in ran.server.shared.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["flic-class", "flic-hl"])
 @pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
 def test_variant_is_finite_and_makes_a_difference(run, method, variant):
@@ -57,6 +58,7 @@ def test_variant_is_finite_and_makes_a_difference(run, method, variant):
     assert difference(ran, run(method)) > 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["flic-class", "flic-hl"])
 @pytest.mark.parametrize("rule", sorted(RULES))
 def test_personalisation_rules_are_finite_and_differ(run, method, rule):

@@ -55,6 +55,7 @@ def test_order_of_the_clients_does_not_matter(run, federation, method):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["within-space", "flic-hl" + ON_RESPONSES])
+@pytest.mark.process
 def test_worker_processes_do_not_matter(run, method):
     run(method, **DOUBLE).assert_agrees(run(method, workers=2, **DOUBLE), rtol=DOUBLE_TOL)
 

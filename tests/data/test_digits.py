@@ -46,6 +46,7 @@ def image_ids(client: ClientData, x: torch.Tensor, images: dict[str, torch.Tenso
     return ids.tolist()
 
 
+@pytest.mark.slow
 def test_training_rows_are_disjoint_and_no_test_row_is_trained_on(data, images):
     for space in SIDES:
         members = [client for client in data.clients if client.schema.space == space]

@@ -46,6 +46,7 @@ def script(load_script):
     return load_script("convert_eeg")
 
 
+@pytest.mark.process
 def test_a_converted_file_becomes_one_client_per_user(tmp_path, empty_cache):
     users = write_authors_file(tmp_path / "theirs.npz")
     command = [sys.executable, str(SCRIPT), str(tmp_path / "theirs.npz")]

@@ -226,6 +226,7 @@ def test_fashion_without_its_table_says_where_to_put_it(need_data, tmp_path, mon
         read_fashion("season")
 
 
+@pytest.mark.process
 def test_flic_run_reads_a_textcaps_folder(textcaps, tmp_path):
     experiment = Path(__file__).parents[2] / "experiments" / "modalities-textcaps.toml"
     settings = ["data.num_clients=4", "training.rounds=1", "training.local=1 epoch"]

@@ -12,6 +12,7 @@ from flic.flower.settings import FederationSettings
 from flic.flower.supernode import free_port
 
 pytestmark = [
+    pytest.mark.process,
     pytest.mark.slow,
     # A supervisor outlives whoever started it: that is what it is for.
     pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),

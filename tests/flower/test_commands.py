@@ -23,6 +23,8 @@ from flic.cli.main import app, main
 from flic.flower.deployment import Deployment
 from flic.flower.supernode import free_port
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[2]
 FLIC = Path(sys.executable).with_name("flic")
 

@@ -51,6 +51,7 @@ def in_the_simulator(place) -> tuple[MemoryJournal, list[str]]:
 REGRESSION = {"task": "regression", "range": (0.0, 10.0), "label": "stay"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -90,6 +91,7 @@ def wide(name, columns, rows=48):
     return pd.DataFrame({**made, "num": np.where(label, "ill", "well"), "stay": 1.0})
 
 
+@pytest.mark.slow
 def test_silos_of_hundreds_of_columns_have_the_simulator_s_result_too(here):
     widths = {"north": 300, "south": 411, "east": 640}
     place = here(frames={name: wide(name, width) for name, width in widths.items()})
@@ -419,6 +421,7 @@ def test_the_apps_are_those_that_flower_starts(here):
 # ---- the wire ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [{}, {"method": "flic-hl", "weights": "rows"}, REGRESSION],

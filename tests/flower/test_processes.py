@@ -31,6 +31,7 @@ from flic.flower.settings import FederationSettings
 from flic.flower.silo import SiloFolder
 
 pytestmark = [
+    pytest.mark.process,
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="asks /proc who is alive"),
     # A supervisor outlives whoever started it: that is what it is for.

@@ -231,6 +231,7 @@ def test_offences_outlive_the_coordinator(coordinator):
     assert "suspended" in opened.check("east", opened.round, Update("east", {}))
 
 
+@pytest.mark.process
 def test_rounds_module_does_without_flower():
     """Coordinator, silo and the package itself can be used where Flower is not installed."""
     code = "import sys; sys.modules['flwr'] = None; import flic.flower.rounds, flic.flower.silo"

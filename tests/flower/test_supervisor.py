@@ -13,6 +13,7 @@ from flic.errors import FederationError
 from flic.flower.processes import Service, environment
 
 pytestmark = [
+    pytest.mark.process,
     pytest.mark.skipif(sys.platform != "linux", reason="asks /proc who is alive"),
     # A supervisor outlives whoever started it: that is what it is for.
     pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),

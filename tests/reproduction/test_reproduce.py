@@ -27,12 +27,10 @@ NEEDS = {
 }
 
 
-def flic(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [str(FLIC), "reproduce", *map(str, arguments)]
-    own = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
-    return subprocess.run(
-        command, cwd=ROOT, env=own, capture_output=True, text=True, timeout=300, check=False
-    )
+@pytest.fixture
+def reproduce(flic_here):
+    """reproduce(*arguments): the command inside this process."""
+    return lambda *arguments: flic_here("reproduce", *arguments)
 
 
 @pytest.fixture
@@ -48,16 +46,16 @@ def converted(need_data, tmp_path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize("name", STUDIES)
-def test_quick_version_of_every_study(name, need_data, request, tmp_path):
-    environment = {}
+def test_quick_version_of_every_study(reproduce, name, need_data, request, tmp_path, monkeypatch):
     if name in NEEDS:
         need_data(NEEDS[name])
     if name == "eeg":
-        environment["XDG_CACHE_HOME"] = str(request.getfixturevalue("converted"))
+        monkeypatch.setenv("XDG_CACHE_HOME", str(request.getfixturevalue("converted")))
     out = tmp_path / "out"
-    done = flic(name, "--quick", "--out", out, **environment)
-    assert done.returncode == 0, done.stderr
+    done = reproduce(name, "--quick", "--out", out)
+    assert done.code == 0, done.err
     page = (out / "results.md").read_text()
     assert "Not finished" not in page
     assert "torch 2." in page
@@ -83,9 +81,10 @@ def results(folder: Path) -> dict[str, object]:
 
 
 @pytest.mark.slow
-def test_a_killed_reproduction_goes_on_where_it_stopped(tmp_path):
+@pytest.mark.process
+def test_a_killed_reproduction_goes_on_where_it_stopped(reproduce, tmp_path):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    assert flic("participation", "--quick", "--out", whole).returncode == 0
+    assert reproduce("participation", "--quick", "--out", whole).code == 0
     command = [str(FLIC), "reproduce", "participation", "--quick", "--out", str(cut)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 120
@@ -95,13 +94,14 @@ def test_a_killed_reproduction_goes_on_where_it_stopped(tmp_path):
     process.communicate()
     kept = {path: path.stat().st_mtime_ns for path in (cut / "cells").rglob("*.json")}
     assert kept
-    done = flic("participation", "--quick", "--out", cut)
-    assert done.returncode == 0, done.stderr
+    done = reproduce("participation", "--quick", "--out", cut)
+    assert done.code == 0, done.err
     assert results(cut) == results(whole)
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
 
 
 @pytest.mark.slow
+@pytest.mark.process
 def test_several_processes_share_the_cells(tmp_path):
     alone, shared = tmp_path / "alone", tmp_path / "shared"
     scope = Scope(quick=True)
@@ -112,6 +112,7 @@ def test_several_processes_share_the_cells(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.process
 def test_no_process_outlives_a_killed_reproduction(tmp_path):
     command = [str(FLIC), "reproduce", "toy", "--workers", "2", "--out", str(tmp_path)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -145,64 +146,64 @@ def _runs(pid: int) -> bool:
 
 
 @pytest.mark.parametrize(("key", "value"), [("rounds", 7), ("of_another_age", 7)])
-def test_a_result_of_other_settings_is_refused(key, value, tmp_path):
+def test_a_result_of_other_settings_is_refused(reproduce, key, value, tmp_path):
     quick = ("participation", "--quick", "--only", "0.1/local", "--out", tmp_path)
-    assert flic(*quick).returncode == 0
+    assert reproduce(*quick).code == 0
     [path] = (tmp_path / "cells").rglob("*.json")
     kept = json.loads(path.read_bytes())
     kept["settings"][0]["training"][key] = value
     path.write_text(json.dumps(kept))
-    done = flic(*quick)
-    assert done.returncode == 1
-    assert "holds a result of other settings than cell 'noisy-features/0.1/local" in done.stderr
+    done = reproduce(*quick)
+    assert done.code == 1
+    assert "holds a result of other settings than cell 'noisy-features/0.1/local" in done.err
 
 
-def test_a_result_from_before_a_setting_was_added_is_kept(tmp_path):
+def test_a_result_from_before_a_setting_was_added_is_kept(reproduce, tmp_path):
     quick = ("participation", "--quick", "--only", "0.1/local", "--out", tmp_path)
-    assert flic(*quick).returncode == 0
+    assert reproduce(*quick).code == 0
     [path] = (tmp_path / "cells").rglob("*.json")
     kept = json.loads(path.read_bytes())
     del kept["settings"][0]["anchors"]["meta_classes"]
     path.write_text(json.dumps(kept))
-    done = flic(*quick)
-    assert done.returncode == 0, done.stderr
+    done = reproduce(*quick)
+    assert done.code == 0, done.err
     assert json.loads(path.read_bytes()) == kept
 
 
-def test_a_result_of_an_earlier_revision_is_said_and_done_again(tmp_path):
+def test_a_result_of_an_earlier_revision_is_said_and_done_again(reproduce, tmp_path):
     command = ("regression", "--quick", "--only", "diabetes/paper/within-space", "--out", tmp_path)
-    assert flic(*command).returncode == 0
+    assert reproduce(*command).code == 0
     [path] = (tmp_path / "cells").rglob("*.json")
     made = json.loads(path.read_bytes())
     right = made["result"]["last"]
     old = {**made, "revision": 0, "result": {**made["result"], "last": None}}
     path.write_text(json.dumps(old))
-    done = flic(*command)
-    assert done.returncode == 0, done.stderr
-    assert "earlier revision of their method count as not done (1): diabetes/paper" in done.stderr
+    done = reproduce(*command)
+    assert done.code == 0, done.err
+    assert "earlier revision of their method count as not done (1): diabetes/paper" in done.err
     assert json.loads(path.read_bytes())["result"]["last"] == right
-    assert "earlier revision" not in flic(*command).stderr
+    assert "earlier revision" not in reproduce(*command).err
 
 
-def test_a_result_of_an_earlier_revision_is_in_no_table(tmp_path):
+def test_a_result_of_an_earlier_revision_is_in_no_table(reproduce, tmp_path):
     within = ("regression", "--quick", "--only", "diabetes/paper/within-space", "--out", tmp_path)
-    assert flic(*within).returncode == 0
+    assert reproduce(*within).code == 0
     table = tmp_path / "regression-diabetes.csv"
     assert "within-space" in table.read_text()
     [path] = (tmp_path / "cells").rglob("*.json")
     path.write_text(json.dumps({**json.loads(path.read_bytes()), "revision": 0}))
-    done = flic("regression", "--quick", "--only", "diabetes/paper/ridge", "--out", tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = reproduce("regression", "--quick", "--only", "diabetes/paper/ridge", "--out", tmp_path)
+    assert done.code == 0, done.err
     assert "within-space" not in table.read_text()
 
 
-def test_fewer_seeds_are_less_work_and_take_nothing_from_the_tables(tmp_path):
+def test_fewer_seeds_are_less_work_and_take_nothing_from_the_tables(reproduce, tmp_path):
     study = ("participation", "--quick", "--out", tmp_path)
-    assert flic(*study, "--only", "0.1/local", "--seeds", "0,4").returncode == 0
+    assert reproduce(*study, "--only", "0.1/local", "--seeds", "0,4").code == 0
     table = (tmp_path / "participation.csv").read_text()
     assert ',local,"0, 4",' in table
-    done = flic(*study, "--only", "0.8/local", "--seeds", "4,5")
-    assert done.returncode == 0, done.stderr
+    done = reproduce(*study, "--only", "0.8/local", "--seeds", "4,5")
+    assert done.code == 0, done.err
     both = (tmp_path / "participation.csv").read_text()
     assert set(table.splitlines()) < set(both.splitlines())
     assert ',local,"4, 5",' in both
@@ -211,6 +212,7 @@ def test_fewer_seeds_are_less_work_and_take_nothing_from_the_tables(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.process
 def test_an_interruption_says_that_the_work_is_kept(tmp_path):
     command = [str(FLIC), "reproduce", "toy", "--out", str(tmp_path)]
     process = subprocess.Popen(
@@ -226,61 +228,61 @@ def test_an_interruption_says_that_the_work_is_kept(tmp_path):
     assert (tmp_path / "results.md").exists()
 
 
-def test_a_damaged_study_file_is_said(tmp_path):
+def test_a_damaged_study_file_is_said(reproduce, tmp_path):
     (tmp_path / "study.json").write_text("{")
-    done = flic("tsne", "--quick", "--out", tmp_path)
-    assert done.returncode == 1
-    assert "study.json is damaged" in done.stderr
+    done = reproduce("tsne", "--quick", "--out", tmp_path)
+    assert done.code == 1
+    assert "study.json is damaged" in done.err
 
 
-def test_a_text_that_no_cell_has_is_refused(tmp_path):
-    done = flic("tsne", "--quick", "--only", "letters", "--out", tmp_path)
-    assert done.returncode == 2
-    assert "--only: no cell of tsne has 'letters' in its key" in done.stderr
+def test_a_text_that_no_cell_has_is_refused(reproduce, tmp_path):
+    done = reproduce("tsne", "--quick", "--only", "letters", "--out", tmp_path)
+    assert done.code == 2
+    assert "--only: no cell of tsne has 'letters' in its key" in done.err
 
 
-def test_a_folder_of_another_study_is_refused(tmp_path):
+def test_a_folder_of_another_study_is_refused(reproduce, tmp_path):
     (tmp_path / "study.json").write_text('{"study": "toy", "quick": false}')
-    done = flic("tsne", "--quick", "--out", tmp_path)
-    assert done.returncode == 1
-    assert "holds the full study 'toy'; expected the quick study 'tsne'" in done.stderr
+    done = reproduce("tsne", "--quick", "--out", tmp_path)
+    assert done.code == 1
+    assert "holds the full study 'toy'; expected the quick study 'tsne'" in done.err
 
 
-def test_an_unknown_study_is_refused_with_the_names_of_all():
-    done = flic("table-letters")
-    assert done.returncode == 2
-    assert all(name in done.stderr for name in ("table-letters", *STUDIES))
+def test_an_unknown_study_is_refused_with_the_names_of_all(reproduce):
+    done = reproduce("table-letters")
+    assert done.code == 2
+    assert all(name in done.err for name in ("table-letters", *STUDIES))
 
 
-def test_all_studies_are_listed():
-    done = flic("--list")
-    assert done.returncode == 0
+def test_all_studies_are_listed(reproduce):
+    done = reproduce("--list")
+    assert done.code == 0
     titles = [
         line.removeprefix(name).strip()
-        for name, line in zip(STUDIES, done.stdout.splitlines(), strict=True)
+        for name, line in zip(STUDIES, done.out.splitlines(), strict=True)
     ]
     assert not [title for title in titles if title[0].islower() and not title.startswith("t-SNE")]
 
 
-def test_only_some_cells_are_done_and_the_page_says_what_is_left(tmp_path):
-    done = flic("participation", "--quick", "--only", "0.1/local", "--out", tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "3 cells are still to be done" in done.stderr
-    assert QUICK in done.stdout
+def test_only_some_cells_are_done_and_the_page_says_what_is_left(reproduce, tmp_path):
+    done = reproduce("participation", "--quick", "--only", "0.1/local", "--out", tmp_path)
+    assert done.code == 0, done.err
+    assert "3 cells are still to be done" in done.err
+    assert QUICK in done.out
     assert (
         "Not finished: noisy-features/0.1/flic-class/seed0" in (tmp_path / "results.md").read_text()
     )
 
 
-def test_a_quick_study_gets_into_no_page(tmp_path):
+def test_a_quick_study_gets_into_no_page(reproduce, tmp_path):
     study = tmp_path / "results" / "toy"
     study.mkdir(parents=True)
     page = tmp_path / "page.md"
     page.write_text("<!-- begin toy -->\nold\n<!-- end toy -->\n")
     (study / "results.md").write_text(QUICK + "\n")
-    done = flic("--page", page, "--out", tmp_path / "results")
-    assert done.returncode == 2
-    assert "holds a quick study" in done.stderr
+    done = reproduce("--page", page, "--out", tmp_path / "results")
+    assert done.code == 2
+    assert "holds a quick study" in done.err
     assert "old" in page.read_text()
 
 
@@ -292,24 +294,27 @@ def test_a_quick_study_gets_into_no_page(tmp_path):
         ("toy", "<!-- begin toy -->\n<!-- end toy -->\n", 2, "got toy and --page; expected one"),
     ],
 )
-def test_a_page_that_nothing_can_be_put_into_is_refused(name, text, code, said, tmp_path):
+def test_a_page_that_nothing_can_be_put_into_is_refused(
+    reproduce, name, text, code, said, tmp_path
+):
     page = tmp_path / "page.md"
     page.write_text(text)
-    done = flic(*([name] if name else []), "--page", page, "--out", tmp_path / "results")
-    assert done.returncode == code
-    assert said in done.stderr
+    done = reproduce(*([name] if name else []), "--page", page, "--out", tmp_path / "results")
+    assert done.code == code
+    assert said in done.err
     assert page.read_text() == text
 
 
 @pytest.mark.parametrize("below", ["", "sub", "sub/folder"])
-def test_a_file_where_the_folder_should_be_is_refused(below, tmp_path):
+def test_a_file_where_the_folder_should_be_is_refused(reproduce, below, tmp_path):
     file = tmp_path / "file"
     file.write_text("mine")
-    done = flic("tsne", "--quick", "--out", file / below)
-    assert done.returncode == 1
-    assert f"--out: got {file / below}, but {file} is a file; expected a folder" in done.stderr
+    done = reproduce("tsne", "--quick", "--out", file / below)
+    assert done.code == 1
+    assert f"--out: got {file / below}, but {file} is a file; expected a folder" in done.err
 
 
+@pytest.mark.process
 def test_the_conversion_explains_itself():
     script = ROOT / "scripts" / "convert_eeg.py"
     done = subprocess.run(
@@ -318,7 +323,7 @@ def test_the_conversion_explains_itself():
     assert "Usage: scripts/convert_eeg.py SOURCE [DEST]" in done.stdout
 
 
-def test_results_are_put_between_the_marks_of_a_page(tmp_path):
+def test_results_are_put_between_the_marks_of_a_page(reproduce, tmp_path):
     study = tmp_path / "results" / "toy"
     study.mkdir(parents=True)
     (study / "results.md").write_text("new figures\n\n![toy](toy.png)\n")
@@ -326,8 +331,8 @@ def test_results_are_put_between_the_marks_of_a_page(tmp_path):
     page = tmp_path / "docs" / "page.md"
     page.parent.mkdir()
     page.write_text("before\n<!-- begin toy -->\nold\n<!-- end toy -->\nafter\n")
-    done = flic("--page", page, "--out", tmp_path / "results")
-    assert done.returncode == 0, done.stderr
+    done = reproduce("--page", page, "--out", tmp_path / "results")
+    assert done.code == 0, done.err
     text = page.read_text()
     assert "old" not in text
     assert "new figures\n\n![toy](figures/toy.png)" in text

@@ -37,6 +37,7 @@ CHECKS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("estimator", "check"), CHECKS)
 def test_scikit_learns_checks(estimator, check):
     check(clone(estimator))

@@ -88,6 +88,7 @@ def two_threads():
 
 
 @pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.process
 def test_a_fit_uses_one_thread_from_beginning_to_end_and_gives_the_others_back(
     two_threads, workers
 ):
@@ -109,6 +110,7 @@ def test_a_fit_that_fails_gives_the_threads_back(two_threads):
     assert torch.get_num_threads() == 2
 
 
+@pytest.mark.process
 def test_a_worker_that_dies_is_said():
     def kill_one():
         while not (children := multiprocessing.active_children()):

@@ -21,6 +21,8 @@ from flic.silos.models import LinkedModel, MixModel
 from flic.silos.settings import FitSettings
 from flic.tables import client_from_frame, tables_from_frames
 
+pytestmark = pytest.mark.slow  # each test fits a federation
+
 TWO = Classification(2)
 
 

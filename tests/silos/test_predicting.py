@@ -124,6 +124,7 @@ def test_a_file_that_breaks_off_leaves_the_old_predictions(fitted, tmp_path, mon
     assert {path.name for path in tmp_path.iterdir()} == {"new.csv", "out.csv"}
 
 
+@pytest.mark.slow
 def test_many_rows_stream_in_bounded_memory(fitted, tmp_path, monkeypatch, said):
     """200,000 rows take hardly more memory than a tenth of them, and less than their file."""
     monkeypatch.setattr(predicting, "CHUNK_ROWS", 4_000)

@@ -10,6 +10,8 @@ from flic.silos.card import model_card
 from flic.silos.federation import Federation
 from flic.silos.folder import save
 
+pytestmark = pytest.mark.slow  # each test fits a federation
+
 QUICK = {**SETTINGS, "candidates": ["lda", "flic"]}
 
 

@@ -131,6 +131,7 @@ def verdict_of(tables, **changes):
     return fit(tables, settings).verdict
 
 
+@pytest.mark.slow
 def test_sharing_that_helps_is_seen():
     found = verdict_of(planted(16, 20), repeats=4, test_share=0.34)
     assert found.all_clients.mean > 0.05
@@ -140,6 +141,7 @@ def test_sharing_that_helps_is_seen():
     assert {line.kept for line in found.clients} == {"same-space"}
 
 
+@pytest.mark.slow
 def test_a_client_with_labels_the_other_way_round_is_not_harmed():
     found = verdict_of(planted(4, 60, reversed_client=3), repeats=5, test_share=0.34)
     odd = found["c3"]
@@ -152,6 +154,7 @@ def test_a_client_with_labels_the_other_way_round_is_not_harmed():
     assert found.kept_against_alone.mean > -0.05
 
 
+@pytest.mark.slow
 def test_candidates_that_rank_by_losses_keep_their_sign():
     found = verdict_of(planted(4, 24), metric="log_loss")
     for line in found.clients:
