@@ -166,7 +166,7 @@ def test_a_query_on_a_text_file_and_a_missing_duckdb_are_said(tmp_path, monkeypa
     with pytest.raises(DataError, match="got a query; expected one only for"):
         read_table(write(tmp_path, "a\n1\n"), query="SELECT 1")
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    with pytest.raises(DataError, match="pip install duckdb"):
+    with pytest.raises(DataError, match=r"pip install 'flic\[duckdb\]'"):
         read_table(write(tmp_path, "", "a.duckdb"), query="SELECT 1")
 
 

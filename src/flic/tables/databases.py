@@ -77,7 +77,7 @@ def _duckdb(path: Path, query: str) -> pd.DataFrame:
     except ImportError:
         raise DataError(
             f"{path}: the package duckdb is not installed; expected it for .duckdb files. Run: "
-            "pip install duckdb"
+            "pip install 'flic[duckdb]'"
         ) from None
     try:
         # Read-only is for this file; nor may a query read or write others.
