@@ -5,11 +5,12 @@ import multiprocessing.util
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jaxtyping
 import pytest
 import torch
 
@@ -120,6 +121,19 @@ def nearly() -> Callable[[Any], Any]:
         return pytest.approx(value, rel=1e-9) if isinstance(value, float) else value
 
     return near
+
+
+#: Shapes of tensors are checked where the mathematics is tested. Elsewhere the same code runs
+#: thousands of times more, and the checks would take twice as long as the work.
+UNCHECKED = {"cli", "silos", "reproduction", "flower", "report", "test_docs.py"}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Let jaxtyping look at the tensors of a test and of its fixtures, or not."""
+    where = item.path.relative_to(Path(__file__).parent).parts[0]
+    jaxtyping.config.update("jaxtyping_disable", where in UNCHECKED)
+    return (yield)
 
 
 @pytest.fixture(autouse=True)
