@@ -30,6 +30,9 @@ if not os.environ.get("FLIC_DATA") and BESIDE.is_dir():
     os.environ["FLIC_DATA"] = str(BESIDE)
 
 
+NO_DATA = "needs the real data set"
+
+
 @pytest.fixture(scope="session")
 def need_data() -> Callable[[str], Path]:
     """Function that gives a file of the real data sets, or skips the test that asks for it."""
@@ -38,10 +41,20 @@ def need_data() -> Callable[[str], Path]:
 
     def need(relative: str) -> Path:
         if not folder or not (Path(folder) / relative).exists():
-            pytest.skip(f"needs the real data set {relative}: set FLIC_DATA to its folder")
+            pytest.skip(f"{NO_DATA} {relative}: set FLIC_DATA to its folder")
         return Path(folder) / relative
 
     return need
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests were not run for lack of data."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    missed = sum(NO_DATA in str(report.longrepr) for report in skipped)
+    if missed:
+        terminalreporter.line(
+            f"{missed} tests were not run for lack of data: docs/data.md says where it comes from."
+        )
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from flic.reproduction.study import Scope
 from flic.silos.settings import NETWORK
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 # What a document shows at full size runs here in small: the command is the printed one, and
 # these settings come last.
@@ -140,7 +140,9 @@ def _follow(words: list[str], flic_here, folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if _blocks(page, "python")], ids=lambda page: page.name
+)
 def test_python_code_runs(page: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(NETWORK["training"], "rounds", 1)  # of a fit; it trains dozens of networks

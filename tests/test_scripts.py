@@ -27,7 +27,7 @@ case "$1 $2" in
       chmod +x "$4/bin/$tool"
     done ;;
   "-m pip") note "pip $*"; eval "${{PIP_SAYS:-true}}" ;;
-  "-m pytest") echo "ran $*" ;;
+  "-m pytest") echo "MKL=$MKL_CBWR ATen=$ATEN_CPU_CAPABILITY ran $*" ;;
   *) exec "{sys.executable}" "$@" ;;
 esac
 """
@@ -117,12 +117,35 @@ def test_a_changed_requirement_installs_again(project: Project, name: str) -> No
 
 
 def test_test_runs_the_checks_once_set_up_and_then_pytest(project: Project) -> None:
-    code, said = project.run(".ci/run", "-k", "bures")
+    code, said = project.run("scripts/test", "-k", "bures")
     assert code == 0
     order = ["== ruff format", "== ruff lint", "== basedpyright", "== lint-imports", "== pytest"]
     assert [line for line in said.splitlines() if line.startswith("==")] == order
     assert said.rstrip().endswith("-k bures")
     assert project.calls == ["venv", "pip"]
+
+
+def test_fast_tests_leave_out_what_takes_long(project: Project) -> None:
+    code, said = project.run("scripts/test", "fast", "-k", "bures")
+    assert code == 0
+    ran = said.splitlines()[-1]
+    assert "-m not slow and not process and not browser" in ran
+    assert ran.endswith("-k bures")
+    assert "== ruff" not in said
+
+
+def test_ci_walks_the_code_paths_of_other_processors(project: Project) -> None:
+    code, said = project.run(".ci/run")
+    assert code == 0
+    headings = [line for line in said.splitlines() if line.startswith("==")]
+    assert headings[-3:] == [
+        "== pytest",
+        "== MKL_CBWR=COMPATIBLE",
+        "== ATEN_CPU_CAPABILITY=default",
+    ]
+    assert said.count("tests/contract") == 2
+    assert "MKL=COMPATIBLE ATen= " in said
+    assert "MKL= ATen=default " in said
 
 
 def test_check_runs_every_tool_and_names_the_one_that_failed(project: Project) -> None:
@@ -135,7 +158,7 @@ def test_check_runs_every_tool_and_names_the_one_that_failed(project: Project) -
 def test_ci_fails_when_a_check_fails(project: Project) -> None:
     code, said = project.run(".ci/run", FAILING="lint-imports")
     assert code != 0
-    assert "== pytest" in said
+    assert "== ATEN_CPU_CAPABILITY=default" in said
 
 
 @pytest.mark.parametrize("script", ["demo", "test", "check"])
@@ -181,7 +204,7 @@ def test_an_index_out_of_reach_is_named(project: Project, retries: str) -> None:
     }
     code, said = project.run("scripts/demo", PIP_SAYS=pip, no_proxy="127.0.0.1", **settings)
     assert code != 0
-    assert "No matching distribution found" in said
+    assert "did not run successfully" in said
     last = said.splitlines()[-1]
     assert "pip could not reach a package index" in last
     assert str(project.root / ".venv" / "pip.log") in last

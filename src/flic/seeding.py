@@ -1,7 +1,7 @@
 """One generator tree: run → purpose → round → client.
 
 A client's draws depend on its name, the run's seed, the round and the purpose alone, so
-a result does not depend on the cohort it was stacked with, on order, or on workers.
+no result depends on the cohort it was stacked with, on order or on workers but for rounding.
 """
 
 import hashlib

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")]
 Workers = Annotated[
-    int, typer.Option(min=1, help="Processes that share the work. Results do not depend on it.")
+    int,
+    typer.Option(
+        min=1, help="Processes that share the work. It changes results by rounding alone."
+    ),
 ]
 Assignments = Annotated[
     list[str] | None,

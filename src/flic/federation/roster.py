@@ -1,7 +1,7 @@
 """Who is registered, and how clients are laid side by side.
 
 A stack holds clients of one architecture, largest first. Padding depends on the federation as a
-whole and never on the cohort, so that results do not depend on how clients are stacked.
+whole and never on the cohort, so that stacking changes results by rounding alone.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

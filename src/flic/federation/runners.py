@@ -1,6 +1,7 @@
-"""Who does the tasks: this process, or worker processes. Results are the same.
+"""Who does the tasks: this process, or worker processes. Results agree but for rounding.
 
-With stack width 1, clients work one after another.
+The same task gives the same bits in either; more workers make narrower stacks, whose products
+may round otherwise. With stack width 1, clients work one after another.
 """
 
 import multiprocessing

@@ -3,10 +3,10 @@
 Part 1 of the flow, for tables. Whatever cannot be read is a `DataError` that names the file.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pandas as pd
 import pyarrow as pa
@@ -20,8 +20,30 @@ from flic.tables.delimited import open_delimited
 MAX_BYTES = 2**30
 """Largest file that is read as a whole."""
 
-_TEXT = (".csv", ".tsv")
-FORMATS = (*_TEXT, ".parquet", ".feather", ".arrow", *databases.SUFFIXES)
+
+def _open_parquet(path: Path, file: BinaryIO, encoding: str) -> Source:
+    del path, encoding
+    parquet = pq.ParquetFile(file)
+    return Source(parquet.schema_arrow, parquet.iter_batches())
+
+
+def _open_feather(path: Path, file: BinaryIO, encoding: str) -> Source:
+    del path, encoding
+    feather = pa.ipc.open_file(file)
+    count = range(feather.num_record_batches)
+    return Source(feather.schema, (feather.get_batch(i) for i in count))
+
+
+_OPENERS: dict[str, Callable[[Path, BinaryIO, str], Source]] = {
+    ".csv": open_delimited,
+    ".tsv": open_delimited,
+    ".parquet": _open_parquet,
+    ".feather": _open_feather,
+    ".arrow": _open_feather,
+}
+"""How a file of each suffix is opened."""
+
+FORMATS = (*_OPENERS, *databases.SUFFIXES)
 
 
 def read_table(
@@ -114,15 +136,7 @@ def _opened(path: Path, encoding: str) -> Iterator[Source]:
     """Schema and batches of a file; errors while they are read become sentences."""
     try:
         with path.open("rb") as file:
-            if path.suffix.lower() in _TEXT:
-                source = open_delimited(path, file, encoding)
-            elif path.suffix.lower() == ".parquet":
-                parquet = pq.ParquetFile(file)
-                source = Source(parquet.schema_arrow, parquet.iter_batches())
-            else:
-                feather = pa.ipc.open_file(file)
-                count = range(feather.num_record_batches)
-                source = Source(feather.schema, (feather.get_batch(i) for i in count))
+            source = _OPENERS[path.suffix.lower()](path, file, encoding)
             refuse_repeated(path, source.schema.names)
             _refuse_nested(path, source.schema)
             yield Source(source.schema, _not_empty(path, source.batches))

@@ -1,0 +1,257 @@
+"""Sums over labelled rows of linked features: what clients send of them, and how it is added up.
+
+Sums of different clients are added feature by feature over their holders. What is equal by its
+nature is sent once: features that the same clients hold (a block) have the same numbers of rows,
+and a scatter is symmetric.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+Detail = Literal["off", "diagonal", "full"]
+"""What is told of a scatter: nothing, squares alone, all products of two."""
+
+CHUNK_ROWS = 4096
+"""Rows that are looked at together; memory does not grow with their number."""
+
+
+_NONE = 1e-6
+"""Deviation, as a share of the mean, that is but what rounding left of a constant."""
+
+Parts = Iterable[tuple[Tensor, Tensor]]
+"""Rows in own features and their classes, part by part."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a client's features stand among those of a space."""
+
+    num_classes: int
+    places: Int[Tensor, " own"]
+    width: int
+
+    def counts(self, count: Float[Tensor, " classes"]) -> Float[Tensor, "classes p"]:
+        """The same number of rows for all own features."""
+        return self.rows(count[:, None].expand(-1, len(self.places)))
+
+    def rows(self, values: Float[Tensor, "some own"]) -> Float[Tensor, "some p"]:
+        """Values of own features, 0 for the others."""
+        spread = torch.zeros(len(values), self.width, dtype=torch.float64)
+        return spread.index_copy_(1, self.places, values)
+
+    def pairs(self, values: Float[Tensor, "own own"]) -> Float[Tensor, "p p"]:
+        """Values of pairs of own features, 0 for the others."""
+        if len(self.places) == self.width and bool((self.places.diff() == 1).all()):
+            return values
+        spread = torch.zeros(self.width, self.width, dtype=torch.float64)
+        spread[self.places[:, None], self.places] = values
+        return spread
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Rows of each class and their sum, feature by feature; zero for features that rows lack."""
+
+    count: Float[Tensor, "classes p"]  # rows of a class that have the feature
+    total: Float[Tensor, "classes p"]  # Σ h
+
+    @classmethod
+    def of_parts(cls, parts: Parts, place: "Place") -> "Totals":
+        """Of rows that come part by part."""
+        count = torch.zeros(place.num_classes, dtype=torch.float64)
+        total = torch.zeros(place.num_classes, len(place.places), dtype=torch.float64)
+        for h, y in parts:
+            count += torch.bincount(y, minlength=place.num_classes)
+            total.index_add_(0, y, h.double())
+        return Totals(place.counts(count), place.rows(total))
+
+    @property
+    def mean(self) -> Float[Tensor, " p"]:
+        """Mean of each feature over all rows that have it."""
+        return self.total.sum(0) / self.count.sum(0).clamp_min(1)
+
+
+@dataclass(frozen=True)
+class Moments(Totals):
+    """Sums over labelled rows in the features of a space; zero for features that rows lack."""
+
+    scatter: Float[Tensor, "p p"]  # Σ (h − h̄_c)(h − h̄_c)ᵀ, around the client's own means
+    dof: Float[Tensor, "p p"]  # rows less classes behind each entry
+
+    @classmethod
+    def of_parts(cls, parts: Parts, place: "Place") -> "Moments":
+        """Sums of one client's rows that come part by part, one part in memory at a time.
+
+        The scatter is around the means of all parts; that of the parts so far is moved there.
+        """
+        own = len(place.places)
+        count = torch.zeros(place.num_classes, 1, dtype=torch.float64)
+        total = torch.zeros(place.num_classes, own, dtype=torch.float64)
+        scatter = torch.zeros(own, own, dtype=torch.float64)
+        for h, y in parts:
+            more = torch.bincount(y, minlength=place.num_classes).double()[:, None]
+            added = torch.zeros_like(total).index_add_(0, y, h.double())
+            means = added / more.clamp_min(1)
+            residuals = h.double() - means[y]
+            scatter.addmm_(residuals.mT, residuals)
+            if bool(count.any()):
+                moved = (count * more / (count + more).clamp_min(1)).sqrt()
+                moved = moved * (means - total / count.clamp_min(1))
+                scatter.addmm_(moved.mT, moved)
+            count, total = count + more, total + added
+        dof = (count.sum() - (count > 0).sum()).clamp_min(0).expand(own, own)
+        return cls(
+            place.counts(count[:, 0]), place.rows(total), place.pairs(scatter), place.pairs(dof)
+        )
+
+    def __add__(self, other: "Moments") -> "Moments":
+        return Moments(*(a + b for a, b in zip(self.parts, other.parts, strict=True)))
+
+    def __sub__(self, other: "Moments") -> "Moments":
+        return Moments(*(a - b for a, b in zip(self.parts, other.parts, strict=True)))
+
+    @property
+    def parts(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """All sums."""
+        return self.count, self.total, self.scatter, self.dof
+
+    def at(self, places: Int[Tensor, " own"]) -> "Moments":
+        """The sums of some features."""
+        return Moments(
+            self.count[:, places],
+            self.total[:, places],
+            self.scatter[places][:, places],
+            self.dof[places][:, places],
+        )
+
+    def spread(self, places: Int[Tensor, " p"], width: int) -> "Moments":
+        """The sums with other features, of which nothing is known, between these."""
+        place = Place(len(self.count), places, width)
+        return Moments(
+            place.rows(self.count),
+            place.rows(self.total),
+            place.pairs(self.scatter),
+            place.pairs(self.dof),
+        )
+
+    def scaled(self, shift: Float[Tensor, " p"], scale: Float[Tensor, " p"]) -> "Moments":
+        """Sums of (h − shift) / scale."""
+        total = (self.total - self.count * shift) / scale
+        return Moments(self.count, total, self.scatter / scale[:, None] / scale, self.dof)
+
+    @property
+    def deviation(self) -> Float[Tensor, " p"]:
+        """Deviation of each feature within classes; 1 where it has none."""
+        deviation = self._spread.clamp_min(_NONE * self.mean.abs())
+        told = (self.dof.diagonal() > 0) & (deviation > 0)
+        return torch.where(told, deviation, torch.ones_like(deviation))
+
+    @property
+    def varies(self) -> Bool[Tensor, " p"]:
+        """Which features are known to vary within classes."""
+        return (self.dof.diagonal() > 0) & (self._spread > _NONE * self.mean.abs())
+
+    @property
+    def _spread(self) -> Float[Tensor, " p"]:
+        variance = self.scatter.diagonal() / self.dof.diagonal().clamp_min(1)
+        return variance.clamp_min(0).sqrt()
+
+    @cached_property
+    def covariance(self) -> Float[Tensor, "p p"]:
+        """Pooled covariance within classes; 0 where no one has both features.
+
+        Entries rest on different clients, so it need not be positive semi-definite.
+        """
+        found = self.scatter / self.dof.clamp_min(1)
+        return torch.where(self.dof > 0, found, torch.zeros_like(found))
+
+
+# ---- what is sent --------------------------------------------------------------------------
+
+
+_TOTALS, _DIAGONAL, _PAIRS = ("count", "total"), ("variance", "dof"), ("cross", "pairs")
+SENT: Mapping[Detail, tuple[str, ...]] = {
+    "off": _TOTALS,
+    "diagonal": _TOTALS + _DIAGONAL,
+    "full": _TOTALS + _DIAGONAL + _PAIRS,
+}
+"""Names of what is sent."""
+
+
+class Layout:
+    """How the sums of a space travel: by name, each number once.
+
+    `variance` and `dof` are the diagonal of a scatter and the rows behind it, `cross` and `pairs`
+    the products of two features. A client that does not send some leaves their names out.
+    """
+
+    def __init__(self, block: Sequence[int], num_classes: int) -> None:
+        self.block = torch.tensor(block)  # of each feature; those of one have the same holders
+        self.num_classes = num_classes
+        self._first = torch.tensor([block.index(b) for b in range(1 + max(block))])
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of every tensor."""
+        p, blocks = len(self.block), len(self._first)
+        return {
+            "count": (self.num_classes, blocks),
+            "total": (self.num_classes, p),
+            "variance": (p,),
+            "dof": (blocks,),
+            "cross": (p * (p - 1) // 2,),
+            "pairs": (blocks * (blocks + 1) // 2,),
+        }
+
+    def pack(self, own: Totals, detail: Detail) -> dict[str, Tensor]:
+        """What one client sends."""
+        found = {"count": own.count[:, self._first], "total": own.total}
+        if isinstance(own, Moments):
+            dof = own.dof[self._first][:, self._first]
+            found |= {"variance": own.scatter.diagonal(), "dof": dof.diagonal()}
+            if detail == "full":
+                found |= {"cross": _upper(own.scatter, offset=1), "pairs": _upper(dof, offset=0)}
+        return {name: found[name].contiguous() for name in SENT[detail]}
+
+    def unpack_totals(self, sent: Mapping[str, Tensor]) -> Totals:
+        """Rows and sums alone; of one that sent nothing they are 0."""
+        count, total = (self._given(sent, name) for name in ("count", "total"))
+        return Totals(count[:, self.block], total)
+
+    def _given(self, sent: Mapping[str, Tensor], name: str) -> Tensor:
+        """What was sent under a name; 0 if it was left out."""
+        if name in sent:
+            return sent[name]
+        return torch.zeros(self.shapes[name], dtype=torch.float64)
+
+    def unpack(self, sent: Mapping[str, Tensor]) -> Moments:
+        """Sums from what was sent, or from what many sent, added up."""
+        p, blocks = len(self.block), len(self._first)
+        given = {name: self._given(sent, name) for name in self.shapes}
+        dof = _symmetric(given["pairs"], blocks, offset=0)[self.block][:, self.block]
+        totals = self.unpack_totals(sent)
+        return Moments(
+            totals.count,
+            totals.total,
+            _symmetric(given["cross"], p, offset=1).diagonal_scatter(given["variance"]),
+            dof.diagonal_scatter(given["dof"][self.block]),
+        )
+
+
+def _upper(matrix: Tensor, *, offset: int) -> Tensor:
+    rows, columns = torch.triu_indices(*matrix.shape, offset=offset)
+    return matrix[rows, columns]
+
+
+def _symmetric(upper: Tensor, width: int, *, offset: int) -> Tensor:
+    rows, columns = torch.triu_indices(width, width, offset=offset)
+    matrix = torch.zeros(width, width, dtype=upper.dtype)
+    matrix[rows, columns] = upper
+    matrix[columns, rows] = upper
+    return matrix

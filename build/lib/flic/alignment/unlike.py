@@ -1,0 +1,100 @@
+"""Whether a client's feature behaves like the same feature of the others: a test for wrong links.
+
+Three things are compared, given the class: where the feature lies (a wrong unit, another column),
+how the classes differ in it (another column, classes turned round), and how much it varies (a wrong
+unit). Hospitals differ in all three although their links are right, so a difference counts against
+how much features of the whole federation usually differ, which is learnt from all clients.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+KINDS = ("location", "contrast", "scale")
+
+_STEPS = torch.logspace(0, 1, 11, dtype=torch.float64)
+USUAL = torch.tensor([0.2, 0.2, 0.3], dtype=torch.float64)[:, None] * _STEPS
+"""Deviations between clients to choose from, of each kind; the first is the least to count."""
+
+FAR = 5.0
+"""Deviations, of usual ones and noise together, beyond which a feature is unlike the others'."""
+
+_LEAST = 1e-24
+"""Variance, in units of all, that is but what rounding left of none; units may be far apart."""
+
+_HALF = 0.6745  # what half of all normal deviates exceed in size
+
+
+@dataclass(frozen=True)
+class Marginals:
+    """Sums of single features; no products of two."""
+
+    count: Float[Tensor, "classes p"]
+    total: Float[Tensor, "classes p"]
+    squares: Float[Tensor, " p"]  # around the means of a client's classes
+    dof: Float[Tensor, " p"]
+
+    @classmethod
+    def of(
+        cls, h: Float[Tensor, "rows p"], y: Int[Tensor, " rows"], num_classes: int
+    ) -> "Marginals":
+        """Of one client's rows."""
+        counts = torch.bincount(y, minlength=num_classes).double()
+        total = torch.zeros(num_classes, h.shape[1], dtype=torch.float64).index_add_(0, y, h)
+        squares = (h - (total / counts.clamp_min(1)[:, None])[y]).square().sum(0)
+        dof = (counts.sum() - (counts > 0).sum()).clamp_min(0)
+        return cls(counts[:, None].expand_as(total), total, squares, torch.ones_like(squares) * dof)
+
+    @property
+    def variance(self) -> Float[Tensor, " p"]:
+        """Within classes; 0 where it is not known."""
+        return self.squares.clamp_min(0) / self.dof.clamp_min(1)
+
+
+def deviations(
+    own: Marginals, others: Marginals, usual: Float[Tensor, " 3"]
+) -> Float[Tensor, "3 p"]:
+    """How far each feature is from the others', of each kind, in usual deviations and noise."""
+    location, contrast, scale = usual**2
+    known = torch.stack([own.variance, others.variance])
+    told = torch.stack([own.dof, others.dof]) > 0
+    sigma = ((known * told).sum(0) / told.sum(0).clamp_min(1)).sqrt()
+    both = (own.count > 1) & (others.count > 1) & (sigma > 0)
+    means = [side.total / side.count.clamp_min(1) for side in (own, others)]
+    apart = torch.where(both, (means[0] - means[1]) / sigma, torch.zeros_like(means[0]))
+    noise = 1 / own.count.clamp_min(1) + 1 / others.count.clamp_min(1)
+    weight = both / noise
+    mean = (weight * apart).sum(0) / weight.sum(0).clamp_min(1e-12)
+    first = mean / (1 / weight.sum(0).clamp_min(1e-12) + location).sqrt()
+    third = (known[0].clamp_min(1e-300).log() - known[1].clamp_min(1e-300).log()) / 2
+    third = third / (0.5 / own.dof.clamp_min(1) + 0.5 / others.dof.clamp_min(1) + scale).sqrt()
+    vary = (known > _LEAST).all(0) & told.all(0)
+    found = torch.stack([first, _contrast(apart, noise + contrast, both), third * vary])
+    return torch.where(both.any(0), found, torch.zeros_like(found))
+
+
+def _contrast(apart: Tensor, variance: Tensor, both: Tensor) -> Float[Tensor, " p"]:
+    """How much the differences of the classes differ, as a normal deviate (Wilson and Hilferty)."""
+    weight = both / variance
+    mean = (weight * apart).sum(0) / weight.sum(0).clamp_min(1e-12)
+    spread = (weight * (apart - mean).square()).sum(0)
+    free = (both.sum(0) - 1).clamp_min(1).double()
+    deviate = ((spread / free) ** (1 / 3) - 1 + 2 / (9 * free)) / (2 / (9 * free)).sqrt()
+    return torch.where(both.sum(0) > 1, deviate.clamp_min(0), torch.zeros_like(deviate))
+
+
+def shares_beyond(own: Marginals, others: Marginals) -> Float[Tensor, "3 usual"]:
+    """Share of the features that are further off than half would be, for every usual deviation."""
+    found = [
+        (deviations(own, others, usual).abs() > _HALF).double().mean(1) for usual in USUAL.unbind(1)
+    ]
+    return torch.stack(found, 1)
+
+
+def usual_deviations(shares: Float[Tensor, "3 usual"]) -> Float[Tensor, " 3"]:
+    """Of each kind the least deviation that more than half of all features keep to."""
+    enough = shares <= 0.5
+    place = torch.where(enough.any(1), enough.int().argmax(1), USUAL.shape[1] - 1)
+    return USUAL[torch.arange(len(KINDS)), place]

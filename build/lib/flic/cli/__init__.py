@@ -1,0 +1,1 @@
+"""Door one: the command line."""

@@ -1,0 +1,133 @@
+"""`flic check`: what there is to say about the tables of a federation before they are fitted."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from flic.cli.screen import complain, notice, percent, table
+from flic.errors import ConfigError
+
+if TYPE_CHECKING:
+    from flic.tables.check import Check, Checked, ClientCheck
+    from flic.tables.declared import Kind
+
+LISTED_CLASSES = 4
+LISTED_COLUMNS = 20
+
+FederationPath = Annotated[
+    Path, typer.Argument(metavar="FEDERATION.toml", help="Description of the federation.")
+]
+
+Format = Annotated[Literal["text", "json"], typer.Option(help="For people, or all of it.")]
+
+
+def need_pandas(command: str) -> None:
+    """Say what is missing where flic was installed without what tables need."""
+    try:
+        import pandas  # noqa: F401
+    except ImportError:
+        raise ConfigError(
+            f"flic {command} reads tables with pandas, which is not installed. "
+            "Run: pip install 'flic[tables]'"
+        ) from None
+
+
+def check(
+    federation: FederationPath,
+    format: Format = "text",
+) -> None:
+    """Look at the tables of a federation: facts, suspicions, and every problem at once.
+
+    The exit code is 1 if something would stop a fit.
+    """
+    need_pandas("check")
+    from flic.tables.check import check_federation
+
+    found = _with_settings(check_federation(federation), federation)
+    if format == "json":
+        typer.echo(json.dumps(found.summary(), indent=1, ensure_ascii=False))
+    else:
+        _show(found)
+    if found.problems:
+        raise typer.Exit(1)
+
+
+def _with_settings(checked: "Checked", path: Path) -> "Check":
+    """The check with what is wrong in `[fit]`, by itself or with these tables."""
+    from flic.silos.settings import fit_settings
+    from flic.silos.splits import outer_splits
+
+    found, file, federation = checked.check, checked.file, checked.federation
+    if file is None:
+        return found
+    try:
+        settings = fit_settings(file.fit, task=file.task, source=f"{path}, [fit]")
+        if federation is not None and not found.problems:
+            outer_splits(federation.tables, settings)
+            if not settings.has_usual_candidates:
+                from flic.silos.fitting import refuse  # brings all methods with it
+
+                refuse(federation, settings)
+    except ConfigError as error:
+        return replace(found, problems=(*found.problems, str(error)))
+    return found
+
+
+def _show(found: "Check") -> None:
+    if found.clients:
+        _show_clients(found)
+        _show_shared(found)
+    for message in [*found.notices, *found.warnings]:
+        notice(message)
+    for problem in found.problems:
+        complain(problem)
+    if found.problems:
+        complain(f"problems: {len(found.problems)}; nothing can be fitted before they are solved.")
+    else:
+        typer.echo("no problems: this federation can be fitted")
+
+
+def _show_clients(found: "Check") -> None:
+    from flic.tables.declared import KINDS
+
+    used: list[Kind] = [
+        kind for kind in KINDS if any(client.kinds[kind] for client in found.clients)
+    ]
+    what = "classes" if found.task == "classification" else "responses"
+    columns = ["client", "rows", "columns", *used, "missing %", "encoded", what]
+    rows = [
+        [
+            client.name,
+            str(client.rows),
+            str(len(client.columns)),
+            *(str(client.kinds[kind]) for kind in used),
+            percent(client.missing_share),
+            str(client.encoded_features),
+            _labels(client, found),
+        ]
+        for client in found.clients
+    ]
+    table(f"{found.task}, {len(rows)} clients", columns, rows)
+
+
+def _labels(client: "ClientCheck", found: "Check") -> str:
+    if found.task == "regression":
+        return f"{client.labels['low']:g} to {client.labels['high']:g}"
+    held = {name: int(count) for name, count in client.labels.items() if count}
+    if len(held) > LISTED_CLASSES:
+        return f"{len(held)} classes of {min(held.values())}-{max(held.values())}"
+    return ", ".join(f"{name} {count}" for name, count in held.items())
+
+
+def _show_shared(found: "Check") -> None:
+    """Columns of the same name and kind, by how many clients have them."""
+    total = len(found.clients)
+    for count in range(total, 1, -1):
+        names = [column.name for column in found.shared if len(column.clients) == count]
+        if names:
+            more = f" and {len(names) - LISTED_COLUMNS} more" if len(names) > LISTED_COLUMNS else ""
+            listed = ", ".join(names[:LISTED_COLUMNS])
+            typer.echo(f"shared by {count} of {total}: {listed}{more}")

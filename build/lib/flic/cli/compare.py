@@ -1,0 +1,134 @@
+"""`flic compare`: several methods and seeds on the same federations, side by side."""
+
+import json
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flic.algorithms import METHODS
+from flic.cli.run import Assignments, Quiet, Workers, carry_on, default_folder
+from flic.cli.screen import percent, table
+from flic.errors import ConfigError
+from flic.files import write_atomically
+
+if TYPE_CHECKING:
+    from flic.config import RunConfig
+    from flic.report.comparison import Row
+    from flic.report.run_folder import Finished
+
+
+def compare(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="Settings of all runs.")],
+    methods: Annotated[
+        str, typer.Option(help=f"Names, separated by commas, of: {', '.join(METHODS)}.")
+    ] = "local,flic-class,flic-hl",
+    seeds: Annotated[str, typer.Option(help="Seeds: 5 means 0-4; or a list such as 3,7.")] = "1",
+    set_: Assignments = None,
+    workers: Workers = 1,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder for all runs and the table.")
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(help="Method that gains are measured against; local, or else the first."),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Train several methods with several seeds and print mean, spread and paired differences.
+
+    Runs that are finished in the output folder are kept; interrupted ones go on.
+    """
+    names, numbers = _parse_methods(methods), parse_seeds(seeds)
+    reference = reference or ("local" if "local" in names else names[0])
+    if reference not in names:
+        raise ConfigError(f"--reference: got {reference!r}; expected one of --methods {methods}.")
+    from flic.config import load_config
+    from flic.report import run_folder
+    from flic.report.comparison import Cell
+    from flic.report.comparison import compare as compare_cells
+
+    settings = load_config(config, set_ or [])
+    folder = out or default_folder("compare")
+    run_folder.refuse_impossible([settings.for_method(n, seed=numbers[0]) for n in names])
+    cells, ceilings = [], []
+    for seed in numbers:
+        for name in names:
+            own = settings.for_method(name, seed=seed)
+            tell = not cells  # every method sees the same data, and has the same notices
+            place = folder / f"{name}-seed{seed}"
+            done = _run(place, own, workers=workers, quiet=quiet, tell=tell)
+            cells.append(Cell(name, seed, done.outcome, done.seconds, done.bytes_sent))
+            ceilings.append(done.ceiling)
+    rows = compare_cells(cells, reference=reference)
+    content = json.dumps([row.summary() for row in rows], indent=1).encode()
+    write_atomically(folder / "comparison.json", content)
+    measure = cells[0].outcome.last.measure
+    _show(f"Test {measure}, {settings.data.problem}", rows, reference)
+    known = [ceiling for ceiling in ceilings if ceiling is not None]
+    if known:
+        typer.echo(f"Bayes {measure}, the ceiling: {percent(fmean(known))} %")
+    typer.echo(f"runs and comparison.json: {folder}")
+
+
+def _parse_methods(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in METHODS]
+    if unknown or not names:
+        raise ConfigError(
+            f"--methods: got {', '.join(unknown) or 'nothing'}; expected names among "
+            f"{', '.join(METHODS)}."
+        )
+    return list(dict.fromkeys(names))
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Seeds from a number of them, or from a list."""
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 0 or ("," not in text and numbers[0] < 1):
+        raise ConfigError(
+            f"--seeds: got {text!r}; expected a number of seeds such as 5, or a list such as 0,3,7."
+        )
+    return list(dict.fromkeys(numbers)) if "," in text else list(range(numbers[0]))
+
+
+def _run(
+    folder: Path, settings: "RunConfig", *, workers: int, quiet: bool, tell: bool
+) -> "Finished":
+    """One run, new, resumed or already finished."""
+    from flic.report import run_folder
+
+    run_folder.begin(folder, settings)
+    return carry_on(folder, settings, workers=workers, quiet=quiet, tell=tell)
+
+
+def _show(title: str, rows: "list[Row]", reference: str) -> None:
+    seeds = rows[0].seeds
+    columns = ["method", "mean %", "spread", "worst client %", "chosen round %"]
+    columns += [f"gain over {reference}", "gain / lose", "time s", "kB sent"]
+    lines = [
+        [
+            row.method,
+            percent(row.mean),
+            percent(row.spread),
+            percent(row.worst),
+            percent(row.chosen),
+            _gain(row),
+            f"{row.gaining} / {row.losing}" if row.gain is not None else "–",
+            f"{row.seconds:.1f}",
+            f"{row.bytes_sent / 1000:.0f}",
+        ]
+        for row in rows
+    ]
+    table(f"{title}, {seeds} seed(s)", columns, lines)
+
+
+def _gain(row: "Row") -> str:
+    if row.gain is None:
+        return "–"
+    interval = "" if row.gain_interval is None else f" ± {100 * row.gain_interval:.1f}"
+    return f"{100 * row.gain:+.1f}{interval}"

@@ -1,0 +1,257 @@
+"""`flic coordinator …`: what the operator of a real federation types."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flic.cli.check import Format, need_pandas
+from flic.cli.run import Assignments, Quiet
+from flic.cli.screen import StepDisplay, complain, facts_of, notice, table
+from flic.errors import ConfigError
+
+if TYPE_CHECKING:
+    from flic.federation.journal import Record
+    from flic.flower.deployment import Deployment
+
+app = typer.Typer(
+    help="Run the coordinator of a federation between machines.", no_args_is_help=True
+)
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The coordinator's folder.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the silo.")]
+Foreground = Annotated[
+    bool, typer.Option("--foreground", help="Stay and supervise, as systemd wants it.")
+]
+Hosts = Annotated[
+    list[str] | None,
+    typer.Option("--host", metavar="NAME", help="Name or IP for silos; may be repeated."),
+]
+
+
+def need_flower(command: str) -> None:
+    """Say what is missing where flic was installed without Flower."""
+    try:
+        import flwr  # noqa: F401
+    except ImportError:
+        raise ConfigError(
+            f"flic {command} runs on Flower, which is not installed. "
+            "Run: pip install 'flic[flower]'"
+        ) from None
+    need_pandas(command)
+
+
+def _open(folder: Path) -> "Deployment":
+    need_flower("coordinator")
+    from flic.flower.deployment import Deployment
+
+    return Deployment.open(folder)
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder.")],
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,…",
+            help="Names of the classes. For responses instead: --set task=regression --set "
+            "range=[0,10].",
+        ),
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="flic-class (if not given), flic-hl, linked, …"),
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of training.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random.")] = None,
+    host: Hosts = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The one port silos need.")] = 9443,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Plain text, on this machine only.")
+    ] = False,
+    set_: Assignments = None,
+) -> None:
+    """Make a coordinator: settings, certificates, and folders that only you can read."""
+    need_flower("coordinator init")
+    from flic.flower.deployment import Deployment, Place
+    from flic.flower.settings import federation_settings
+    from flic.settings import merge, parse_assignment
+
+    raw: dict[str, Any] = {}
+    for assignment in set_ or []:
+        raw = merge(raw, parse_assignment(assignment))
+    named = {"method": method, "rounds": rounds, "seed": seed, "classes": split_names(classes)}
+    raw |= {key: value for key, value in named.items() if value is not None}
+    settings = federation_settings(raw, source="flic coordinator init")
+    place = Place(hosts=tuple(host or ["localhost"]), port=port, insecure=insecure)
+    made = Deployment.create(folder, settings, place)
+    typer.echo(f"made {folder}; start it with: flic coordinator start {folder}")
+    if insecure:
+        notice("plain text: silos must run on this machine, and nobody's key is checked.")
+        return
+    typer.echo(f"for silos: {made.certificates.authority} and {made.folder / 'federation.json'}")
+    if settings.is_closed_form:
+        notice("federation.json holds the salt of column names: send it to silos alone.")
+    if place.is_local:
+        notice("silos on this machine only; for others, make it with --host NAME.")
+
+
+def split_names(text: str | None) -> list[str] | None:
+    """Names between commas."""
+    return None if text is None else [name.strip() for name in text.split(",")]
+
+
+@app.command()
+def start(folder: Folder, foreground: Foreground = False) -> None:
+    """Start the coordinator, supervised; it goes on after this command has ended."""
+    deployment = _open(folder)
+    if foreground:
+        deployment.become()
+    deployment.start()
+    place = deployment.place
+    typer.echo(f"the coordinator listens on port {place.port}; log: {deployment.service.log}")
+
+
+@app.command()
+def admit(
+    folder: Folder,
+    name: Name,
+    key: Annotated[str, typer.Argument(metavar="KEY.pub", help="The silo's public key.")],
+) -> None:
+    """Let a silo take part, by its key."""
+    node = _open(folder).admit(name, key)
+    typer.echo(f"{name} is admitted as node {node}")
+
+
+@app.command()
+def revoke(folder: Folder, name: Name) -> None:
+    """Let a silo take part no more; what it gave stays in the rounds that are done."""
+    _open(folder).revoke(name)
+    typer.echo(f"{name} is not admitted any more")
+
+
+@app.command()
+def renew(folder: Folder, host: Hosts = None) -> None:
+    """Make a new certificate for the coordinator; silos keep the ca.crt that they have."""
+    made = _open(folder).renew(tuple(host or ()))
+    ends = made.certificates.expires()
+    typer.echo(f"valid until {ends:%Y-%m-%d} for {', '.join(made.place.hosts)}")
+    if made.service.running:
+        notice(
+            f"the old one is still in use; run: flic coordinator stop {folder}; then start it again"
+        )
+
+
+@app.command()
+def train(folder: Folder, quiet: Quiet = False) -> None:
+    """Start the run or go on with it, and show its rounds until the last one is done."""
+    deployment = _open(folder)
+    seconds: list[float] = []
+    with StepDisplay("train", quiet=quiet) as display:
+
+        def show(record: "Record", total: int, done: int) -> None:
+            seconds.append(record["seconds"])
+            left = (total - done) * sum(seconds) / len(seconds)
+            display.advance(done, total, facts(record, left), stage=record["stage"])
+            for name, why in {**record["absent"], **record["refused"]}.items():
+                notice(f"round {record['round']}, without {name}: {why}")
+
+        try:
+            deployment.train(show, notice)
+        except KeyboardInterrupt:
+            complain(
+                "the run goes on without this command. Look at it with: flic coordinator status "
+                f"{folder}; end it with: flic coordinator stop {folder}"
+            )
+            raise typer.Exit(130) from None
+    found = deployment.status()
+    typer.echo(f"done: {found['rounds']} rounds, {found['plan']}; {facts(found['last'], 0.0)}")
+
+
+def facts(record: "Record", seconds_left: float) -> str:
+    """A round in a line: silos, loss terms, score, time left."""
+    parts = [f"{len(record['active'])} silos"]
+    parts.append(facts_of(record))
+    if seconds_left:
+        parts.append(f"{seconds_left:.0f} s left")
+    return ", ".join(filter(None, parts))
+
+
+@app.command()
+def status(folder: Folder, format: Format = "text") -> None:
+    """Show whether it runs, how far it is, and which silos are there."""
+    found = _open(folder).status()
+    if format == "json":
+        typer.echo(json.dumps(found, ensure_ascii=False))
+        return
+    runs = "runs" if found["running"] else "does not run"
+    trains = ", training" if found["training"] else ""
+    typer.echo(f"the coordinator at {found['address']} {runs}{trains}")
+    typer.echo(f"rounds: {found['rounds_done']} of {found['rounds']} done, {found['plan']}")
+    if found["last"]:
+        typer.echo(f"last round: {facts(found['last'], 0.0)}")
+    if found["certificate_ends"]:
+        typer.echo(f"the certificate ends on {found['certificate_ends'][:10]}")
+    rows = [
+        [
+            name,
+            "yes" if own["online"] else "no",
+            str(own["last_round"] or "–"),
+            f"{own['offences']}{', suspended' if own['suspended'] else ''}",
+        ]
+        for name, own in found["silos"].items()
+    ]
+    table("Silos", ["silo", "online", "last round", "refused updates"], rows)
+    if found["problem"]:
+        notice(found["problem"])
+
+
+@app.command()
+def stop(folder: Folder) -> None:
+    """Stop the coordinator and the run under way; all finished rounds are kept."""
+    ran = _open(folder).stop()
+    typer.echo("stopped" if ran else "it did not run")
+
+
+@app.command()
+def bench(
+    silos: Annotated[
+        list[int] | None, typer.Option(min=2, help="Size of a federation; may be repeated.")
+    ] = None,
+    format: Format = "text",
+) -> None:
+    """Measure what Flower costs on this machine: seconds and bytes a round, by number of silos."""
+    need_flower("coordinator bench")
+    from flic.flower.benchmark import measure
+
+    with StepDisplay("bench", quiet=format == "json") as display:
+        found = measure(
+            silos or [3, 8],
+            lambda record, total, done: display.advance(done, total, facts(record, 0.0)),
+        )
+    if format == "json":
+        typer.echo(json.dumps([asdict(one) for one in found]))
+        return
+    rows = [
+        [
+            str(one.silos),
+            f"{one.flower_seconds:.1f}",
+            f"{one.simulator_seconds:.2f}",
+            f"{one.flower_bytes:.0f}",
+            f"{one.simulator_bytes:.0f}",
+            f"{one.start_seconds:.0f}",
+        ]
+        for one in found
+    ]
+    columns = [
+        *("silos", "s a round", "s in the simulator", "bytes a silo and round"),
+        *("bytes in the simulator", "s to start"),
+    ]
+    table("Flower on this machine: all processes on loopback, TLS and keys", columns, rows)
+    typer.echo(
+        "A silo imports torch once, when it starts, and the coordinator once a run; what remains "
+        "is Flower's way of passing messages by asking for them again and again."
+    )

@@ -1,0 +1,130 @@
+"""`flic fit`: from a federation.toml to models, a verdict and a folder."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flic.cli.check import FederationPath, Format, need_pandas
+from flic.cli.run import Assignments, Quiet, Workers
+from flic.cli.screen import StepDisplay, notice, table
+from flic.notation import json_values
+
+SHOWN = 10
+
+OUT = typer.Option(metavar="DIR", help="New folder for the fitted federation.")
+
+
+def fit(
+    file: FederationPath,
+    out: Annotated[Path, OUT],
+    set_: Assignments = None,
+    workers: Workers = 1,
+    format: Format = "text",
+    quiet: Quiet = False,
+) -> None:
+    """Train flic and every alternative on the same splits; say per client whether joining helps."""
+    need_pandas("fit")
+    from flic.settings import merge, parse_assignment
+    from flic.silos import folder
+    from flic.silos.fitting import fit as fit_tables
+    from flic.silos.settings import fit_settings
+    from flic.tables import load_tables, read_federation
+
+    folder.refuse_occupied(out)
+    description = read_federation(file)
+    raw: dict[str, Any] = description.fit
+    for assignment in set_ or []:
+        raw = merge(raw, parse_assignment(assignment))
+    settings = fit_settings(raw, task=description.task, source=f"{file}, [fit]")
+    tables = load_tables(description, file.parent)
+    if not quiet:
+        for message in tables.notices:
+            notice(message)
+    with StepDisplay("fit", quiet=quiet or format == "json") as display:
+        fitted = fit_tables(tables, settings, workers=workers, on_step=display.advance)
+    # Shown before it is saved: where the disk is full, the answer is not lost.
+    if format == "json":
+        typer.echo(json.dumps(json_values(fitted.verdict.dump()), ensure_ascii=False))
+    else:
+        show_verdict(fitted.verdict)
+        _tell(fitted.notices[len(tables.notices) :], quiet=quiet)
+    folder.save(fitted, out)
+    if format == "json":
+        return
+    typer.echo(f"fitted federation: {out}; look at it with: flic report {out}")
+
+
+def _tell(found: Sequence[str], *, quiet: bool) -> None:
+    """What the fit found out; all of it is in the report."""
+    for message in found[: 0 if quiet else SHOWN]:
+        notice(message)
+    if not quiet and len(found) > SHOWN:
+        notice(f"and {len(found) - SHOWN} more, all in the report")
+
+
+def show_verdict(verdict: Any, *, only: str | None = None) -> None:
+    """The verdict as a table, and a sentence and a reason for every client."""
+    from flic.silos.verdict import as_text, signed
+
+    metric = verdict.metric
+    lines = [line for line in verdict.clients if only in (None, line.client)]
+    rows = [
+        [
+            line.client,
+            str(line.rows),
+            f"{as_text(metric, line.alone_score)} {line.alone}",
+            f"{as_text(metric, line.federation_score)} {line.federation or '–'}",
+            signed(metric, line.difference.mean),
+            f"{signed(metric, line.difference.low)} … {signed(metric, line.difference.high)}",
+            line.difference.word,
+            as_text(metric, line.kept_score),
+            line.kept,
+        ]
+        for line in lines
+    ]
+    columns = [
+        *("client", "rows", "alone", "federation", "difference", "95 % interval"),
+        *("joining", "kept score", "keeps"),
+    ]
+    table(f"Held-out {metric}, {lines[0].splits} splits", columns, rows)
+    typer.echo(
+        "Scores are of what the client would have chosen on each split without a look at its "
+        "held-out rows, under the name chosen most often; what it keeps is chosen on all rows."
+    )
+    for line in lines:
+        typer.echo(f"{line.sentence} Why: {line.reason}")
+    if only is None:
+        _show_candidates(verdict)
+
+
+def _show_candidates(verdict: Any) -> None:
+    from flic.silos.candidates import CANDIDATES
+    from flic.silos.verdict import as_text, shown
+
+    metric = verdict.metric
+    rows = [
+        [
+            name,
+            "federation" if CANDIDATES[name].federated else "alone",
+            str(len(own)),
+            as_text(metric, sum(f[metric] for f in own.values()) / len(own)),
+            CANDIDATES[name].title,
+        ]
+        for name, own in verdict.candidates.items()
+    ]
+    columns = ["candidate", "", "clients", metric, "what it is"]
+    table("Every candidate, mean over the clients it serves", columns, rows)
+    others = {
+        "what they would choose alone": verdict.kept_against_alone,
+        f"{CANDIDATES[verdict.best].title} for all, the best in hindsight": (
+            verdict.kept_against_best
+        ),
+    }
+    for other, kept in others.items():
+        typer.echo(
+            f"What the clients keep against {other}, mean over clients: {shown(metric, kept.mean)} "
+            f"(95 % interval {shown(metric, kept.low)} to {shown(metric, kept.high)})."
+        )

@@ -1,0 +1,42 @@
+"""`flic init`: a first federation.toml, drafted by looking at the files."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from flic.cli.check import need_pandas
+from flic.cli.screen import notice
+from flic.errors import ConfigError
+from flic.files import write_atomically
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where federation.toml goes.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILES...", help="A table per client, or one for all.")
+    ],
+    label: Annotated[str, typer.Option(help="Column that holds the labels.")],
+    site: Annotated[
+        str | None, typer.Option(help="Column that says whose a row is, in one file for all.")
+    ] = None,
+    task: Annotated[
+        Literal["classification", "regression"], typer.Option(help="What is asked.")
+    ] = "classification",
+) -> None:
+    """Write a first federation.toml for some files, commented and ready to edit."""
+    need_pandas("init")
+    from flic.tables.draft import draft
+
+    path = folder / "federation.toml"
+    if path.exists():
+        raise ConfigError(
+            f"{path} is there already; expected none, since it would be overwritten. Edit it, move "
+            "it away, or choose another folder."
+        )
+    text, problems = draft(folder, files, label=label, site=site, task=task)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, text.encode())
+    for problem in problems:
+        notice(problem)
+    typer.echo(f"wrote {path}; look it through, then run: flic check {path}")

@@ -1,0 +1,71 @@
+"""`flic link`: further columns that might be the same thing, and links that are doubtful."""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+from flic.cli.check import FederationPath, Format, need_pandas
+from flic.cli.screen import table
+
+if TYPE_CHECKING:
+    from flic.tables.linking import Proposal
+
+
+def link(federation: FederationPath, format: Format = "text") -> None:
+    """Propose further links, and name doubtful ones; nothing is changed by it."""
+    need_pandas("link")
+    from flic.tables import load_tables, read_federation
+    from flic.tables.linking import doubtful_links, propose_links
+
+    file = read_federation(federation)
+    tables = load_tables(file, federation.parent).tables
+    found, doubts = propose_links(tables), doubtful_links(tables)
+    if format == "json":
+        told = {"proposed": found, "doubtful": doubts}
+        rows = {name: [_plain(own) for own in every] for name, every in told.items()}
+        typer.echo(json.dumps(rows, ensure_ascii=False))
+        return
+    if doubts:
+        _show_doubts(doubts)
+    if not found:
+        typer.echo("no further links to propose: columns of one name and kind are linked already")
+        return
+    rows = [
+        [": ".join(p.first), ": ".join(p.second), f"{p.score:.2f}", "; ".join(p.evidence)]
+        for p in found
+    ]
+    table("Possible links", ["column", "may be", "score", "evidence"], rows)
+    typer.echo("To confirm one, write at the client of the second column, for example:")
+    typer.echo(_line(found[0]))
+
+
+def _plain(proposal: "Proposal") -> dict[str, object]:
+    """For programs."""
+    return {**vars(proposal), "link": proposal.link.model_dump()}
+
+
+def _show_doubts(doubts: "Sequence[Proposal]") -> None:
+    """Links that are probably wrong, and what to do about them."""
+    rows = [[": ".join(p.second), ": ".join(p.first), "; ".join(p.evidence)] for p in doubts]
+    table("Doubtful links", ["column", "is linked with", "evidence"], rows)
+    known = next((p for p in doubts if "after" in p.evidence[0]), None)
+    if known:
+        typer.echo(f"To convert a unit, write at {known.second[0]}, for example:")
+        typer.echo(_line(known))
+        return
+    who, column = doubts[0].second
+    typer.echo(f"If it is not the same thing, write at {who}, for example:")
+    typer.echo(f"unlinked = [{json.dumps(column)}]")
+    typer.echo("If it is, give it the same unit (links with a factor) or the same levels.")
+
+
+def _line(proposal: "Proposal") -> str:
+    """What to write in a federation.toml."""
+    name, link = json.dumps(proposal.link.name), proposal.link
+    said = {"factor": link.factor} if link.factor != 1 else {}
+    said |= {"offset": link.offset} if link.offset else {}
+    units = "".join(f", {key} = {value:g}" for key, value in said.items())
+    to = f"{{ name = {name}{units} }}" if units else name
+    return f"links = {{ {json.dumps(proposal.second[1])} = {to} }}"

@@ -1,0 +1,80 @@
+"""`flic predict` and `flic evaluate`: a client's model on new rows of that client."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flic.cli.check import Format, need_pandas
+from flic.cli.screen import notice, table
+from flic.errors import ConfigError
+
+if TYPE_CHECKING:
+    from flic.silos.fitted import FittedClient
+
+Fitted = Annotated[Path, typer.Argument(metavar="DIR", help="A folder that flic fit made.")]
+Encoding = Annotated[str, typer.Option(help="Of a text file, such as cp1252.")]
+Name = Annotated[str, typer.Option("--client", metavar="NAME", help="Whose rows these are.")]
+Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE.csv", help="Predictions.")]
+
+
+def predict(
+    folder: Fitted,
+    data: Annotated[Path, typer.Argument(metavar="FILE", help="CSV, TSV, Parquet or Feather.")],
+    client: Name,
+    out: Out,
+    encoding: Encoding = "utf-8",
+) -> None:
+    """Predict new rows of a client: class and probabilities, or value, in the order of the rows."""
+    need_pandas("predict")
+    from flic.silos.folder import load
+
+    write_predictions(load(folder).client(client), data, out, encoding=encoding)
+
+
+def write_predictions(
+    model: "FittedClient", data: Path, out: Path, *, encoding: str = "utf-8"
+) -> None:
+    """Predict the rows of a file, and say where the predictions are."""
+    from flic.silos.predicting import predict_file
+
+    if out.is_dir():
+        raise ConfigError(f"--out is {out}, a folder; expected a file. Name one.")
+    if out.suffix.lower() in (".parquet", ".feather", ".arrow", ".xlsx"):
+        raise ConfigError(
+            f"--out is {out}; expected a name that ends in .csv, since that is written."
+        )
+    if out.exists() and data.exists() and out.samefile(data):
+        raise ConfigError(f"--out is {out}, the file that is read; expected another file.")
+    count = predict_file(model, data, out, tell=notice, encoding=encoding)
+    typer.echo(f"{count} predictions: {out}")
+
+
+def evaluate(
+    folder: Fitted,
+    data: Annotated[Path, typer.Argument(metavar="FILE", help="Rows with known labels.")],
+    client: Name,
+    format: Format = "text",
+    encoding: Encoding = "utf-8",
+) -> None:
+    """Measure a client's model on rows of that client whose labels are known."""
+    need_pandas("evaluate")
+    from flic.silos.folder import load
+
+    show_metrics(load(folder).client(client), data, format, who="client", encoding=encoding)
+
+
+def show_metrics(
+    model: "FittedClient", data: Path, format: Format, *, who: str, encoding: str = "utf-8"
+) -> None:
+    """Print the metrics of a model on the labelled rows of a file."""
+    from flic.silos.predicting import evaluate_file
+
+    rows, found = evaluate_file(model, data, tell=notice, encoding=encoding)
+    if format == "json":
+        known = {name: None if value != value else value for name, value in found.items()}
+        typer.echo(json.dumps({who: model.name, "rows": rows, **known}))
+        return
+    shown = [[name.replace("_", " "), f"{value:.4f}"] for name, value in found.items()]
+    table(f"{model.name}, {rows} rows", ["metric", "value"], shown)

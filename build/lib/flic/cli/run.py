@@ -1,0 +1,118 @@
+"""`flic run`: one method, one seed, one folder; or the rest of an interrupted one."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flic.cli.screen import StepDisplay, notice, percent, table
+from flic.errors import ConfigError
+
+if TYPE_CHECKING:
+    from flic.config import RunConfig
+    from flic.report.run_folder import Finished
+
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")]
+Workers = Annotated[
+    int,
+    typer.Option(
+        min=1, help="Processes that share the work. It changes results by rounding alone."
+    ),
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; may be repeated."),
+]
+
+
+SHOWN_NOTICES = 2
+
+
+def run(
+    config: Annotated[
+        Path | None, typer.Argument(metavar="CONFIG.toml", help="Settings of the run.")
+    ] = None,
+    set_: Assignments = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random.")] = None,
+    workers: Workers = 1,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="New folder for the run.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Go on with an interrupted run.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Train one method on one federation and write a run folder."""
+    if (config is None) == (resume is None):
+        got = "neither" if config is None else "both"
+        raise ConfigError(
+            f"flic run: got {got}; expected CONFIG.toml or --resume DIR, one of them."
+        )
+    if resume is not None and (set_ or seed is not None or out is not None):
+        raise ConfigError(
+            "flic run --resume goes on with the run as it is; --set, --seed and --out cannot "
+            "change it. Leave them out, or start a new run."
+        )
+    from flic.config import load_config
+    from flic.report import run_folder
+
+    if resume is not None:
+        folder, settings = resume, run_folder.read_config(resume)
+    else:
+        assert config is not None
+        extra = [] if seed is None else [f"seed={seed}"]
+        settings = load_config(config, [*(set_ or []), *extra])
+        settings = settings.for_method(settings.method, seed=settings.seed)
+        folder = out or default_folder(settings.method)
+        run_folder.create(folder, settings)
+    finished = carry_on(folder, settings, workers=workers, quiet=quiet)
+    _show(finished, settings)
+
+
+def default_folder(name: str) -> Path:
+    """runs/NAME-TIME below the current folder."""
+    return Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def carry_on(
+    folder: Path, settings: "RunConfig", *, workers: int, quiet: bool, tell: bool = True
+) -> "Finished":
+    """Do the run's remaining steps under a progress display; then tell its notices."""
+    from flic.report import run_folder
+
+    title = f"{settings.method} (seed {settings.seed})"
+    with StepDisplay(title, quiet=quiet) as display:
+        finished = run_folder.carry_on(
+            folder, workers=workers, on_step=display.step, on_damage=notice
+        )
+    if tell and not quiet:
+        _tell(finished)
+    return finished
+
+
+def _tell(finished: "Finished") -> None:
+    """The first notices; all of them are in summary.json."""
+    for message in finished.notices[:SHOWN_NOTICES]:
+        notice(message)
+    more = len(finished.notices) - SHOWN_NOTICES
+    if more > 0:
+        notice(f"and {more} more, all in {finished.folder / 'summary.json'}")
+
+
+def _show(finished: "Finished", settings: "RunConfig") -> None:
+    rows = []
+    outcome = finished.outcome
+    for label, scores in (("last", outcome.last), ("chosen by validation", outcome.chosen)):
+        if scores is not None:
+            figures = [percent(scores.mean), percent(scores.worst), percent(scores.weighted)]
+            errors = [f"{error:.4g}" for error in scores.errors.values()]
+            rows.append([label, str(scores.round), *figures, *errors])
+    columns = ["at the round", "number", "mean %", "worst client %", "mean over rows %"]
+    columns += [name.upper() for name in outcome.last.errors]
+    table(f"{settings.method}, seed {settings.seed}: test {outcome.last.measure}", columns, rows)
+    before, last = finished.cpu_seconds
+    typer.echo(
+        f"{finished.seconds:.1f} s; CPU of this process {before:.1f} s, and {last:.1f} s in the "
+        "last step, which trains and measures all clients"
+    )
+    typer.echo(f"run folder: {finished.folder}")

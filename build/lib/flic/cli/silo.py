@@ -1,0 +1,261 @@
+"""`flic silo …`: what an organisation that takes part in a real federation types."""
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from flic.cli.assignments import Classes, Missing, missing_values, values_of_classes
+from flic.cli.check import Format
+from flic.cli.coordinator import Foreground, need_flower, split_names
+from flic.cli.predict import Out, show_metrics, write_predictions
+from flic.cli.screen import notice, table
+from flic.errors import ConfigError
+
+if TYPE_CHECKING:
+    from flic.flower.membership import Membership
+    from flic.flower.settings import FederationSettings
+    from flic.flower.silo import Leaving, SiloFolder
+    from flic.tables import Client
+
+app = typer.Typer(help="Take part in a federation with your own table.", no_args_is_help=True)
+
+FILE = "silo.toml"
+
+SiloPath = Annotated[
+    Path,
+    typer.Argument(metavar="SILO.toml", help="The silo's settings, or the folder they are in."),
+]
+
+
+def _folder(path: Path) -> Path:
+    """The silo's folder, from itself or its settings."""
+    if path.suffix == ".toml" and path.name != FILE:
+        raise ConfigError(
+            f"{path}: expected a file named {FILE} in a folder of its own; such as "
+            f"{path.stem}/{FILE}."
+        )
+    return path.parent if path.name == FILE else path
+
+
+def _open(path: Path) -> "Membership":
+    need_flower("silo")
+    from flic.flower.membership import Membership
+    from flic.flower.silo import SiloFolder
+
+    return Membership(SiloFolder.open(_folder(path)))
+
+
+@app.command()
+def init(
+    path: SiloPath,
+    data: Annotated[Path, typer.Option(metavar="FILE", help="Your table.")],
+    label: Annotated[str, typer.Option(metavar="COLUMN", help="Its label column.")],
+    name: Annotated[
+        str | None, typer.Option(help="Your name in the federation; the folder's, if not given.")
+    ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,…", help="Names of the federation's classes, in its order."),
+    ] = None,
+    meaning: Classes = None,
+    missing: Missing = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="No feature; may be repeated.")
+    ] = None,
+    scatter: Annotated[
+        Literal["off", "diagonal", "projected", "full"] | None,
+        typer.Option(
+            help="Of linked columns, what you tell of how they vary: nothing, each by itself, "
+            "random mixtures of them together, or every two together (the usual)."
+        ),
+    ] = None,
+    federation: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="federation.json", help="The federation's settings, if you have them."
+        ),
+    ] = None,
+) -> None:
+    """Check your table, make your key, and show what will leave this machine."""
+    need_flower("silo init")
+    from flic.flower.membership import Membership
+    from flic.flower.silo import SiloFolder
+    from flic.tables import Client, load_client
+    from flic.tables.federation_file import unusable_name
+
+    folder = _folder(path)
+    name = folder.resolve().name if name is None else name
+    if problem := unusable_name(name):
+        raise ConfigError(problem)
+    client = Client(
+        name=name,
+        data=str(data.resolve()),
+        label=label,
+        labels=values_of_classes(meaning) or None,
+        drop=tuple(drop or ()),
+        missing=missing_values(missing),
+    )
+    settings = _settings(client, federation, split_names(classes))
+    _, notices = load_client(client, folder, task=settings.question, labels=settings.classes)
+    for message in notices:
+        notice(message)
+    agreed = settings if federation is not None else None
+    near = Path(os.path.relpath(client.data, folder.resolve())).as_posix()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    silo = SiloFolder.create(
+        folder, client.model_copy(update={"data": near}), scatter=scatter, agreed=agreed
+    )
+    member = Membership(silo)
+    member.make_key()
+    _show_leaving(silo, silo.announce(settings), settings, exact=federation is not None)
+    typer.echo(f"send {member.public_key} to the operator, who types:")
+    typer.echo(f"  flic coordinator admit DIR {name} {member.public_key.name}")
+
+
+def _settings(
+    client: "Client", federation: Path | None, classes: list[str] | None
+) -> "FederationSettings":
+    """The federation's settings, or the usual ones for classes that are named or found."""
+    from flic.flower.settings import federation_settings
+
+    if federation is not None:
+        try:
+            raw: dict[str, Any] = json.loads(federation.read_bytes())["settings"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"--federation {federation}: cannot be read ({error}); expected the "
+                "federation.json of the operator."
+            ) from None
+        return federation_settings(raw, source=str(federation))
+    names = classes or list(client.labels or ()) or _found_classes(client)
+    return federation_settings({"classes": names}, source="--classes")
+
+
+def _found_classes(client: "Client") -> list[str]:
+    from flic.tables import read_table
+    from flic.tables.labels import label_texts, sort_values
+
+    texts = label_texts(read_table(Path(client.data)), client.label or "", client)
+    return sort_values({text for text in texts if text is not None})
+
+
+def _show_leaving(
+    silo: "SiloFolder", leaving: "list[Leaving]", settings: "FederationSettings", *, exact: bool
+) -> None:
+    rows = [[e.what, str(list(e.shape)), str(e.num_bytes), _when(e)] for e in leaving]
+    table(
+        f"What leaves this machine, and nothing else ({silo.name})",
+        ["what", "shape", "bytes", "when"],
+        rows,
+    )
+    for when in dict.fromkeys(entry.when for entry in leaving):
+        of_all = [entry for entry in leaving if entry.when == when]
+        total = sum(entry.num_bytes for entry in of_all)
+        sure = sum(entry.num_bytes for entry in of_all if not entry.linked)
+        told = f"{total}" if sure == total else f"{sure} to {total}"
+        typer.echo(f"bytes {when.removeprefix('once, ').replace('every', 'in every')}: {told}")
+    if settings.is_closed_form:
+        typer.echo("never: single rows and labels, names of columns other than as keys, your model")
+        notice(
+            f"beyond class sums, at most {silo.told_per_value(settings):g} sums leave per encoded "
+            "value of your rows (told_per_value), and likelihoods have three decimals: more could "
+            "be solved for rows. SECURITY.md says what is known of it."
+        )
+    else:
+        typer.echo(
+            "never: rows, labels, names and kinds of columns, the embedding φ and the head β, "
+            "their gradients, the private key"
+        )
+    if not exact:
+        notice(
+            "this is for a federation with the usual settings; --federation federation.json shows "
+            "it for yours."
+        )
+
+
+def _when(entry: "Leaving") -> str:
+    return entry.when + (f", if {entry.linked} columns are linked" if entry.linked > 1 else "")
+
+
+@app.command()
+def start(
+    path: SiloPath,
+    server: Annotated[str, typer.Option(metavar="HOST:PORT", help="The coordinator.")],
+    ca: Annotated[
+        Path | None, typer.Option(metavar="ca.crt", help="The federation's authority.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Plain text, on this machine only.")
+    ] = False,
+    foreground: Foreground = False,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to be let in.")] = 90,
+) -> None:
+    """Take part, supervised; it goes on after this command has ended."""
+    member = _open(path)
+    from flic.flower.membership import Server
+
+    where = Server.of(server, ca, insecure=insecure)
+    if foreground:
+        member.become(where)
+    node = member.start(where, seconds=wait)
+    typer.echo(f"{member.silo.name} takes part as node {node}; log: {member.service.log}")
+
+
+@app.command()
+def status(path: SiloPath, format: Format = "text") -> None:
+    """Show whether the silo runs, what it did last, and why something was refused."""
+    found = _open(path).status()
+    if format == "json":
+        typer.echo(json.dumps(found, ensure_ascii=False))
+        return
+    stands = f"runs and {found['standing']}" if found["running"] else "does not run"
+    typer.echo(f"{found['name']} {stands}")
+    for run, round in found["rounds"].items():
+        what = "parameters of round " + str(round) if round > 0 else "model of linked columns"
+        typer.echo(f"run {run}: has its {what}")
+    for run, links in found["links"].items():
+        told = ", ".join(f"{name} ({count})" for name, count in links.items())
+        typer.echo(f"run {run}: columns that so many others have too: {told}")
+    for run, notes in found["notes"].items():
+        for message in notes:
+            typer.echo(f"run {run}: {message}")
+    if visit := found["last_visit"]:
+        when = f" in round {visit['round']}" if visit["round"] > 0 else ""
+        typer.echo(f"last visit: {visit['time']}, {visit['event']}{when}")
+    if refusal := found["last_refusal"]:
+        notice(f"{refusal['time']}: {refusal['message']}")
+
+
+@app.command()
+def predict(
+    path: SiloPath,
+    data: Annotated[Path, typer.Argument(metavar="FILE", help="CSV, TSV, Parquet or Feather.")],
+    out: Out,
+) -> None:
+    """Predict new rows with the silo's newest model, on this machine."""
+    write_predictions(_open(path).silo.model(), data, out)
+
+
+@app.command()
+def evaluate(
+    path: SiloPath,
+    data: Annotated[Path, typer.Argument(metavar="FILE", help="Rows with known labels.")],
+    format: Format = "text",
+) -> None:
+    """Measure the silo's newest model on rows whose labels are known."""
+    show_metrics(_open(path).silo.model(), data, format, who="silo")
+
+
+@app.command()
+def leave(path: SiloPath) -> None:
+    """Stop taking part; the folder and the model stay yours."""
+    member = _open(path)
+    ran = member.leave()
+    name = member.silo.name
+    typer.echo(f"{name} {'takes part no more' if ran else 'did not run'}; {member.folder} stays.")
+    typer.echo(f"to close the door, the operator types: flic coordinator revoke DIR {name}")
+    typer.echo("to come back before that, start it again as you did: flic silo start …")

@@ -1,0 +1,129 @@
+"""RunConfig: everything a run depends on, read from TOML, nothing assigned after parsing.
+
+A preset fills the method's settings; the file overrides single keys of it; `--set` overrides both.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from pydantic import BaseModel, Field, ValidationError, field_validator
+
+from flic.algorithms import METHODS
+from flic.data.source import DataConfig
+from flic.errors import ConfigError
+from flic.method_settings import MethodSettings
+from flic.personal import RULES
+from flic.presets import PRESETS
+from flic.settings import Section, explain, merge, parse_assignment, read_toml
+
+
+class EvaluationConfig(Section):
+    """When and on what clients are measured."""
+
+    every: int = Field(
+        default=1, ge=0
+    )  # rounds between evaluations of all clients; 0: at the end only
+    validation_share: float = Field(
+        default=0.2, ge=0, lt=1
+    )  # of the training rows, for choosing a round
+
+
+class EngineConfig(Section):
+    """How the work is done; none of it changes a result beyond rounding."""
+
+    dtype: Literal["float32", "float64"] = "float32"
+    stack_width: int = Field(default=100, ge=1)
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """The dtype as torch names it."""
+        return getattr(torch, self.dtype)
+
+
+# What methods are compared on, or what makes them what they are.
+COMMON = ("data", "evaluation", "method", "methods", "preset", "seed")
+
+
+class RunConfig(MethodSettings):
+    """One run: data, method, settings, seed."""
+
+    method: str = "flic-hl"
+    preset: Literal["paper", "authors", "recommended"] = "paper"
+    seed: int = Field(default=0, ge=0)
+    data: DataConfig
+    evaluation: EvaluationConfig = EvaluationConfig()
+    engine: EngineConfig = EngineConfig()
+    methods: dict[str, dict[str, Any]] = Field(default_factory=dict)  # settings of single methods
+
+    @field_validator("method")
+    @classmethod
+    def _known_method(cls, method: str) -> str:
+        if method not in METHODS:
+            raise ValueError(f"expected one of {', '.join(METHODS)}")
+        return method
+
+    def for_method(self, method: str, *, seed: int) -> "RunConfig":
+        """The same run with another method and seed; `methods.NAME` overrides apply."""
+        raw = self.model_dump(mode="json")
+        own = raw["methods"].get(method, {})
+        common = [key for key in COMMON if key in own]
+        if common:
+            raise ConfigError(
+                f"[methods.{method}]: got {', '.join(common)}; all methods of a comparison have "
+                "the same. Set it for all, or compare in two runs."
+            )
+        raw = merge(raw, own)
+        return validate(raw | {"method": method, "seed": seed}, source=f"[methods.{method}]")
+
+
+def validate(raw: Mapping[str, Any], *, source: str) -> RunConfig:
+    """The configuration, or one error that lists every bad key: what it got, what it may be."""
+    try:
+        # Through JSON, whose strict mode takes lists for tuples but no text for numbers.
+        config = RunConfig.model_validate_json(json.dumps(raw, default=str), strict=True)
+    except ValidationError as error:
+        lines = [
+            f"{source}:",
+            *(explain(problem, RunConfig, _DATA_MODELS) for problem in error.errors()),
+        ]
+        raise ConfigError("\n  ".join(lines)) from None
+    if config.training.personalisation not in RULES:
+        raise ConfigError(
+            f"{source}:\n  training.personalisation: got {config.training.personalisation!r}; "
+            f"expected one of {', '.join(sorted(RULES))}"
+        )
+    for method in config.methods:
+        if method not in METHODS:
+            raise ConfigError(
+                f"{source}:\n  methods: got {method!r}; expected names among {', '.join(METHODS)}"
+            )
+    return config
+
+
+def resolve(raw: Mapping[str, Any], *, source: str = "configuration") -> RunConfig:
+    """The configuration with its preset filled in."""
+    preset = raw.get("preset", RunConfig.model_fields["preset"].default)
+    filled = merge(PRESETS.get(preset, {}) if isinstance(preset, str) else {}, raw)
+    config = validate(filled, source=source)
+    for method in config.methods:
+        config.for_method(method, seed=config.seed)  # refuses a bad key before work starts
+    return config
+
+
+def load_config(path: Path, assignments: Iterable[str] = ()) -> RunConfig:
+    """Configuration from a TOML file, with `key=value` assignments on top."""
+    raw = read_toml(path)
+    for assignment in assignments:
+        raw = merge(raw, parse_assignment(assignment))
+    return resolve(raw, source=str(path))
+
+
+# Settings of each data source by its `problem`, which pydantic puts into its locations.
+_DATA_MODELS: dict[str, type[BaseModel]] = {
+    problem: model
+    for model in get_args(get_args(DataConfig)[0])
+    for problem in get_args(model.model_fields["problem"].annotation)
+}

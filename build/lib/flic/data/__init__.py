@@ -1,0 +1,1 @@
+"""Raw rows → ClientData: the first step of the flow."""

@@ -1,0 +1,290 @@
+"""What is wrong with the clients' data, said before any training starts.
+
+First step of the flow, its gate: all problems at once, each as a sentence that names the
+client, what it got, what is expected and what to do.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from flic.data.client_data import ClientData, FederatedData, Split
+from flic.data.findings import Finding
+from flic.data.task import Classification, Regression, Task
+from flic.errors import DataError
+
+_LISTED = 5
+"""Names spelled out in one sentence; a table can have thousands of columns."""
+
+
+def refuse_unusable(data: FederatedData) -> list[Finding]:
+    """Notices about data that can be used.
+
+    Raises:
+        DataError: listing every fatal finding, one per line.
+    """
+    findings = inspect(data)
+    fatal = [finding.message for finding in findings if finding.fatal]
+    if fatal:
+        heading = f"Data '{data.name}' cannot be used; problems: {len(fatal)}."
+        raise DataError("\n".join([heading, *fatal]))
+    return findings
+
+
+def inspect(data: FederatedData) -> list[Finding]:
+    """All problems of the federation, then of each client in turn."""
+    findings = list(_about_federation(data))
+    for client in data.clients:
+        findings += _about_client(client, data.task)
+    return findings
+
+
+def _about_federation(data: FederatedData) -> Iterator[Finding]:
+    if not data.clients:
+        message = f"Data '{data.name}' has no clients; expected at least one. Add a client."
+        yield Finding(None, True, message)
+    elif not any(len(client.test) for client in data.clients):
+        message = (
+            f"No client of '{data.name}' has test rows; expected some, or nothing can be measured. "
+            "Keep part of each client's rows for testing."
+        )
+        yield Finding(None, True, message)
+    elif isinstance(data.task, Regression) and not any(map(_test_differs, data.clients)):
+        message = (
+            f"No client of '{data.name}' has test rows with different responses; expected some, "
+            "or no R² can be computed. Keep more of each client's rows for testing."
+        )
+        yield Finding(None, True, message)
+    for name in _repeated(client.name for client in data.clients):
+        message = (
+            f"Client name '{name}' is used more than once; expected one name per client, since "
+            "results and random draws go by name. Rename all but one."
+        )
+        yield Finding(name, True, message)
+
+
+def _test_differs(client: ClientData) -> bool:
+    y = client.test.y
+    return bool((y != y[:1]).any())
+
+
+def _about_client(client: ClientData, task: Task) -> Iterator[Finding]:
+    yield from _about_schema(client)
+    splits = {"training": client.train, "validation": client.validation, "test": client.test}
+    for which, split in splits.items():
+        if len(split.x) != len(split.y):
+            yield _fatal(
+                client,
+                f"has {len(split.x)} {which} rows and {len(split.y)} labels for them; expected one "
+                "label per row. Rebuild the split.",
+            )
+        yield from _about_columns(client, which, split)
+        yield from _about_values(client, which, split)
+        yield from _about_labels(client, which, split, task)
+    yield from _about_sizes(client, task)
+    yield from _about_idle_features(client)
+
+
+def _about_schema(client: ClientData) -> Iterator[Finding]:
+    if not client.schema.features:
+        yield _fatal(client, "has no features; expected at least one. Add a column or drop it.")
+    repeated = _repeated(client.schema.features)
+    if repeated:
+        yield _fatal(
+            client,
+            f"declares more than once: {_quoted(repeated)}; expected each feature name once. "
+            "Rename or drop the repeats.",
+        )
+
+
+def _about_columns(client: ClientData, which: str, split: Split) -> Iterator[Finding]:
+    columns, dim = split.x.shape[1], client.schema.dim
+    if columns != dim:
+        yield _fatal(
+            client,
+            f"has {columns} columns in its {which} rows; expected {dim}, as its schema declares. "
+            "Re-export the rows or correct the schema.",
+        )
+
+
+def _about_values(client: ClientData, which: str, split: Split) -> Iterator[Finding]:
+    is_bad = ~split.x.isfinite()
+    if is_bad.any():
+        yield _fatal(
+            client,
+            f"has {int(is_bad.sum())} NaN or infinite values in its {which} rows, in "
+            f"{_features(client, is_bad.any(dim=0))}; expected finite numbers. "
+            "Fill them in, or drop those rows or features.",
+        )
+
+
+def _about_labels(client: ClientData, which: str, split: Split, task: Task) -> Iterator[Finding]:
+    if not len(split):
+        return
+    kinds = {"classification": "int64", "regression": "float"}
+    if kinds[task.name] not in str(split.y.dtype):
+        yield _fatal(
+            client,
+            f"has {which} labels of type {split.y.dtype}; expected {kinds[task.name]}, since the "
+            f"task is {task.name}. Convert the labels or declare another task.",
+        )
+    elif isinstance(task, Classification):
+        yield from _about_classes(client, which, split, task.num_classes)
+    else:
+        yield from _about_responses(client, which, split, task)
+
+
+def _about_responses(
+    client: ClientData, which: str, split: Split, task: Regression
+) -> Iterator[Finding]:
+    is_bad = ~split.y.isfinite()
+    if is_bad.any():
+        yield _fatal(
+            client,
+            f"has {int(is_bad.sum())} NaN or infinite responses in its {which} rows; expected "
+            "finite numbers. Fill them in or drop those rows.",
+        )
+        return
+    beyond = (split.y - task.high).maximum(task.low - split.y)
+    is_outside = beyond > 0
+    if is_outside.any():
+        found = (
+            f"has {int(is_outside.sum())} {which} responses outside the declared range "
+            f"{task.low:g} to {task.high:g}, between {split.y.min():g} and {split.y.max():g}"
+        )
+        # So far out, it is another unit rather than an outlier.
+        if beyond.max() > task.width:
+            text = f"{found}; expected them within. Correct the responses or the range."
+            yield _fatal(client, text)
+        else:
+            yield _notice(client, f"{found}. They are kept; widen the range if they are common.")
+    if which == "test" and not _test_differs(client):
+        yield _notice(
+            client,
+            f"has the same response, {split.y[0]:g}, in all test rows, so that it has no R²; it "
+            "counts in errors only. Add test rows if there are any.",
+        )
+
+
+def _about_classes(
+    client: ClientData, which: str, split: Split, num_classes: int
+) -> Iterator[Finding]:
+    labels = set(split.y.tolist())
+    outside = sorted(labels - set(range(num_classes)))
+    if outside:
+        yield _fatal(
+            client,
+            f"has {which} labels {_listed(outside)}; expected 0 to {num_classes - 1}. "
+            "Correct the labels or the number of classes.",
+        )
+    untrained = sorted(labels - set(client.classes))
+    if untrained:
+        yield _fatal(
+            client,
+            f"has {which} rows of classes it has no training row of: {_listed(untrained)}; "
+            f"expected only {_listed(client.classes)}. Add training rows or drop these.",
+        )
+
+
+def _about_sizes(client: ClientData, task: Task) -> Iterator[Finding]:
+    """Findings about the number of training rows, in all and per class."""
+    if isinstance(task, Regression):
+        yield from _about_different_responses(client)
+        return
+    counts = client.class_counts
+    single = [label for label, count in counts.items() if count == 1]
+    if len(client.train) < 2:
+        yield _fatal(
+            client,
+            f"has {len(client.train) or 'no'} training rows; expected two classes with a row each "
+            "at least. Give it more rows or leave it out.",
+        )
+    elif len(counts) == 1:
+        yield _fatal(
+            client,
+            f"has training rows of class {client.classes[0]} only; expected at least two classes, "
+            "or there is nothing to tell apart. Give it another class or leave it out.",
+        )
+    elif single:
+        yield _notice(
+            client,
+            f"has a single training row of classes {_listed(single)}; a covariance needs two, so "
+            "these classes are aligned by their mean alone. Add rows if there are any.",
+        )
+
+
+def _about_different_responses(client: ClientData) -> Iterator[Finding]:
+    y = client.train.y
+    if len(y) < 2:
+        yield _fatal(
+            client,
+            f"has {len(y) or 'no'} training rows; expected two with different responses at least. "
+            "Give it more rows or leave it out.",
+        )
+    elif (y == y[0]).all():
+        yield _fatal(
+            client,
+            f"has the same response, {y[0]:g}, in all training rows; expected different ones, or "
+            "there is nothing to learn. Give it other rows or leave it out.",
+        )
+
+
+def _about_idle_features(client: ClientData) -> Iterator[Finding]:
+    """Notices of features that tell training rows no further apart."""
+    x = client.train.x
+    if len(x) < 2 or client.schema.shape is not None:  # images have a margin
+        return
+    is_constant = (x == x[0]).all(dim=0)
+    if is_constant.any():
+        yield _notice(
+            client,
+            f"has {int(is_constant.sum())} features of one value in all training rows: "
+            f"{_features(client, is_constant)}. They are kept; dropping them changes little.",
+        )
+    is_copy = _equals_earlier_column(x) & ~is_constant
+    if is_copy.any():
+        yield _notice(
+            client,
+            f"has {int(is_copy.sum())} features equal to an earlier one in all training rows: "
+            f"{_features(client, is_copy)}. They are kept; dropping them changes little.",
+        )
+
+
+def _equals_earlier_column(x: Tensor) -> Tensor:
+    """Boolean mask over columns."""
+    group = x.unique(dim=1, return_inverse=True)[1]
+    position = torch.arange(len(group))
+    first = position.new_full((len(group),), len(group)).scatter_reduce(0, group, position, "amin")
+    return first[group] < position
+
+
+def _fatal(client: ClientData, text: str) -> Finding:
+    return Finding(client.name, True, f"Client '{client.name}' {text}")
+
+
+def _notice(client: ClientData, text: str) -> Finding:
+    return Finding(client.name, False, f"Client '{client.name}' {text}")
+
+
+def _repeated(names: Iterable[str]) -> list[str]:
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def _features(client: ClientData, is_chosen: Tensor) -> str:
+    """Names of the chosen columns, or their numbers where the schema is too short."""
+    names = client.schema.features
+    columns = is_chosen.nonzero().flatten().tolist()
+    return _quoted([names[j] if j < len(names) else f"column {j}" for j in columns])
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return _listed([f"'{name}'" for name in names])
+
+
+def _listed(items: Sequence[object]) -> str:
+    """The first few items, and how many more there are."""
+    shown = ", ".join(map(str, items[:_LISTED]))
+    more = len(items) - _LISTED
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -1,0 +1,60 @@
+"""Every error a user can cause, as one tree.
+
+FlicError
+├── ConfigError          a setting is unknown, of the wrong type or impossible
+├── DataError            a client's rows or labels cannot be used
+│   └── SchemaMismatch   features do not fit what the client declares
+├── NumericalError
+│   └── Diverged         a loss left the finite numbers; the last good state is kept
+├── FederationError
+│   └── IncompatibleUpdate   an update holds names or shapes the server does not know
+└── RunFolderError       a run folder is occupied, damaged or of another run
+    ├── DamagedCheckpoint
+    └── DamagedModel     a fitted model is not what flic wrote
+
+Messages say who, got, expected, and what to do.
+"""
+
+
+class FlicError(Exception):
+    """Base of everything flic raises on purpose."""
+
+
+class ConfigError(FlicError):
+    """A setting is unknown, of the wrong type, or impossible."""
+
+
+class DataError(FlicError):
+    """A client's rows, features or labels cannot be used."""
+
+
+class SchemaMismatch(DataError):
+    """Features do not fit what the client declares."""
+
+
+class NumericalError(FlicError):
+    """A computation left the numbers it is defined for."""
+
+
+class Diverged(NumericalError):
+    """A loss is no longer finite."""
+
+
+class FederationError(FlicError):
+    """A round could not be carried out."""
+
+
+class IncompatibleUpdate(FederationError):
+    """An update holds names or shapes that the server does not know."""
+
+
+class RunFolderError(FlicError):
+    """A run folder is occupied, damaged, or belongs to another run."""
+
+
+class DamagedCheckpoint(RunFolderError):
+    """A checkpoint does not match its checksum or its own description."""
+
+
+class DamagedModel(RunFolderError):
+    """A fitted federation or one of its models is not what was written."""

@@ -1,0 +1,1 @@
+"""Part 6 of the flow: who runs the two halves of an algorithm, and when."""

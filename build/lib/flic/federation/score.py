@@ -1,0 +1,65 @@
+"""How well a client does on its own held-out rows, in sums that add up.
+
+Part 6 of the flow: what leaves an evaluation, ready for JSON; shares and R² are for the report.
+"""
+
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from flic.data.task import Regression, Task
+
+
+@dataclass(frozen=True)
+class Hits:
+    """Right predictions of classes."""
+
+    right: int
+    rows: int
+
+    @classmethod
+    def of(cls, scores: Tensor, y: Tensor) -> "Hits":
+        """Hits of the best-scored classes."""
+        return cls(int((scores.argmax(1) == y).sum()), len(y))
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Sums over the rows of a regression, in the units of the responses."""
+
+    squared_error: float
+    absolute_error: float
+    spread: float  # Σ (y − ȳ)² around the mean of these rows
+    rows: int
+
+    @classmethod
+    def of(cls, responses: Tensor, y: Tensor) -> "Errors":
+        """Errors of predicted responses."""
+        if not len(y):
+            return cls(0.0, 0.0, 0.0, 0)
+        y = y.to(torch.float64)
+        error = responses[:, 0].to(torch.float64) - y
+        # Equal responses have no spread; their mean may be off by rounding.
+        spread = 0.0 if (y == y[0]).all() else float((y - y.mean()).square().sum())
+        return cls(float(error.square().sum()), float(error.abs().sum()), spread, len(y))
+
+
+@dataclass(frozen=True)
+class Score:
+    """Figures of one client on its validation and on its test rows."""
+
+    validation: Hits | Errors
+    test: Hits | Errors
+
+    @classmethod
+    def of(cls, task: Task, predicted: Tensor, y: Tensor, *, border: int) -> "Score":
+        """Score of predictions for validation rows, up to `border`, and test rows after it."""
+        kind = Errors if isinstance(task, Regression) else Hits
+        parts = (slice(None, border), slice(border, None))
+        return cls(*(kind.of(predicted[part], y[part]) for part in parts))
+
+    def figures(self) -> dict[str, float]:
+        """All sums under names of their own."""
+        both = {"validation": asdict(self.validation), "test": asdict(self.test)}
+        return {f"{which}_{name}": v for which, own in both.items() for name, v in own.items()}

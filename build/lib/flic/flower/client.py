@@ -1,0 +1,76 @@
+"""A silo as a Flower app: it does what it is asked with its own rows, and answers with numbers.
+
+Node config: `silo`, the silo's folder. Every message is answered in a process of its own, which is
+forked from one that has imported all this already (`executor`).
+"""
+
+import time
+from collections.abc import Callable
+from logging import getLogger
+from pathlib import Path
+
+from flwr.app import Context, Error, Message
+from flwr.clientapp import ClientApp
+
+from flic.algorithms.protocol import Update
+from flic.errors import FlicError
+from flic.flower.messages import Reply, Request, pack_reply, read_request
+from flic.flower.silo import SiloFolder
+
+app = ClientApp()
+
+log = getLogger("flwr")
+
+FAILED = 2
+"""Flower's code for a client app that could not answer."""
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """One visit: private parameters stay, the update and loss terms leave."""
+    return _answer(message, context, lambda silo: _train(silo, read_request(message.content)))
+
+
+@app.evaluate()
+def evaluate(message: Message, context: Context) -> Message:
+    """Figures of the silo's own held-out rows."""
+    return _answer(message, context, lambda silo: _evaluate(silo, read_request(message.content)))
+
+
+def _train(silo: SiloFolder, request: Request) -> Reply:
+    started = time.perf_counter()
+    if request.refused is not None:
+        silo.note("refused", round=request.server.round, message=request.refused)
+    server = request.server
+    trained = silo.train(server, request.settings, request.stage, run=request.run)
+    silo.note(
+        "trained",
+        stage=request.stage,
+        round=server.round,
+        losses=dict(trained.losses),
+        left=sorted(trained.update.entries),
+        seconds=time.perf_counter() - started,
+    )
+    return Reply(server.round, trained.update, trained.losses, trained.keys)
+
+
+def _evaluate(silo: SiloFolder, request: Request) -> Reply:
+    figures = silo.evaluate(
+        request.server, request.settings, run=request.run, holders=request.holders
+    )
+    silo.note("evaluated", round=request.server.round, figures=figures)
+    return Reply(request.server.round, Update(silo.name, {}), figures)
+
+
+def _answer(message: Message, context: Context, work: Callable[[SiloFolder], Reply]) -> Message:
+    """The answer, or that there is none: why it failed may quote rows, and stays at home."""
+    silo = None
+    try:
+        silo = SiloFolder.open(Path(str(context.node_config["silo"])))
+        return Message(pack_reply(work(silo)), reply_to=message)
+    except Exception as error:
+        log.error("%s", error, exc_info=not isinstance(error, FlicError))
+        if silo is not None:
+            silo.note("failed", message=str(error))
+        reason = f"{type(error).__name__}; the silo's own log says why"
+        return Message(Error(FAILED, reason), reply_to=message)

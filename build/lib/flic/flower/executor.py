@@ -1,0 +1,64 @@
+"""Flower's SuperExec of a silo, which imports torch once: `python executor.py …`.
+
+Flower starts a process for every message, and each would import torch anew. Here they are forked
+from one that has imported flic's app already (the fork server of the standard library), so that
+they still share nothing with each other. The arguments are flower-superexec's own.
+"""
+
+import multiprocessing
+import os
+from importlib import import_module
+from multiprocessing import forkserver
+from typing import Any
+
+from flwr.supercore.cli import flower_superexec
+from flwr.supercore.constant import TaskType
+from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
+from flwr.supercore.superexec.executor.types import ExecutionSpec, LaunchResult
+
+PRELOADED = ["flic.flower.client", "flwr.supernode.runtime.run_clientapp"]
+
+
+class ForkingExecutor(SubprocessExecutor):
+    """Runs a silo's app in a fork, and nothing else."""
+
+    def __init__(self) -> None:
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(PRELOADED)
+        forkserver.ensure_running()  # so that torch is there before the first message
+
+    def launch(self, spec: ExecutionSpec) -> LaunchResult:
+        """Answer one message in a process of its own."""
+        if spec.task_type != TaskType.CLIENT_APP:
+            return LaunchResult.failed(f"a silo runs no {spec.task_type}")
+        work = (spec.runtime_api_address, spec.token, os.getpid())
+        self._context.Process(target=answer, args=work, name="flic-silo").start()
+        return LaunchResult.accepted()
+
+    def reconcile(self) -> None:
+        """Leave no dead process behind."""
+        multiprocessing.active_children()
+
+
+def answer(address: str, token: str, parent: int) -> None:
+    """Take the message from the SuperNode, which is on this machine, and answer it."""
+    run: Any = import_module("flwr.supernode.runtime.run_clientapp")
+    run.run_clientapp(
+        runtime_api_address=address,
+        token=token,
+        insecure=True,
+        parent_pid=parent,
+        runtime_dependency_install=False,
+    )
+
+
+def main() -> None:
+    """Run the SuperExec with forks in place of new processes."""
+    # By name: Flower calls this its own business.
+    superexec: Any = import_module("flwr.supercore.superexec.run_superexec")
+    superexec.get_executor = lambda *arguments, **named: ForkingExecutor()
+    flower_superexec()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""The rules of a round where columns are linked: three rounds, begun anew without who fails."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from flic.algorithms.protocol import ServerState, Update
+from flic.algorithms.unlikeness import UNLIKE
+from flic.federation.journal import Record
+from flic.federation.work import Stage
+from flic.flower.log import note
+from flic.flower.pooling import FIRST, LAST, Pooling, are_keys
+from flic.flower.rounds import Coordinator
+
+
+class LinkedCoordinator(Coordinator):
+    """All silos send sums in each of three rounds; the last to be counted are the members."""
+
+    @cached_property
+    def pooling(self) -> Pooling:
+        """The sums of silos."""
+        return Pooling(self.folder / "pooled", self.settings)
+
+    @property
+    def members(self) -> list[str]:
+        """Silos whose sums are in the shared part."""
+        records = self.journal.records
+        return self._counted or (records[-1]["active"] if records else [])
+
+    _counted: list[str] | None = None  # in the round under way, once it is known
+
+    # ---- which round it is ---------------------------------------------------------------
+
+    @property
+    def num_rounds(self) -> int:
+        return LAST - FIRST + 1
+
+    @property
+    def last_round(self) -> int:
+        return LAST
+
+    def number_of(self, round: int) -> int:
+        return round - FIRST + 1
+
+    @property
+    def stage(self) -> Stage:
+        return "prepare"
+
+    @property
+    def plan(self) -> str:
+        return "in each of which silos send sums once"
+
+    def round_after(self, records: Sequence[Record]) -> int:
+        return records[-1]["round"] + 1 if records else FIRST
+
+    def is_measured(self, round: int) -> bool:
+        return round == LAST
+
+    # ---- what is shared ------------------------------------------------------------------
+
+    def initial(self) -> ServerState:
+        return ServerState(FIRST, {})
+
+    def shared_with(self, name: str, server: ServerState) -> ServerState:
+        return self.pooling.shared_with(name, server, self.members) if server.shared else server
+
+    def holders(self, name: str) -> tuple[int, ...]:
+        return self.pooling.holders(name, self.members) if self.members else ()
+
+    def expects(self, keys: Sequence[str]) -> ServerState:
+        if self.round > FIRST:
+            return super().expects(keys)
+        return self.pooling.expected(keys) if are_keys(keys) else self.initial()
+
+    weighted = frozenset({UNLIKE})
+
+    # ---- who is asked, and what counts ---------------------------------------------------
+
+    def choose(self, connected: Iterable[str]) -> list[str]:
+        names = super().choose(connected)
+        return names if self.round == FIRST else self.measured(names)
+
+    def measured(self, connected: Iterable[str]) -> list[str]:
+        members = {*self.members}
+        return sorted(name for name in connected if name in members)
+
+    def outliers(
+        self, updates: Sequence[Update], keys: Mapping[str, Sequence[str]]
+    ) -> dict[str, str]:
+        return self.pooling.outliers(updates, keys, self.settings.norm_factor)
+
+    def count(self, updates: Sequence[Update], keys: Mapping[str, Sequence[str]]) -> ServerState:
+        names = [update.client for update in updates]
+        missing = sorted({*self.members} - {*names})
+        if self.round == FIRST:
+            self.pooling.keep(keys, updates)
+            server = self.pooling.start(names)
+        elif missing:
+            message = (
+                f"{', '.join(missing)} failed in round {self.number_of(self.round)} of "
+                f"{self.num_rounds} and is left out: the others go on as if it had not been there."
+            )
+            note(self.folder, "left out", round=self.round, silos=missing, message=message)
+            server = self.pooling.start(names)
+        else:
+            server = self.pooling.algorithm(names).aggregate(self.server, updates)
+        self._counted = names
+        return server
+
+    def finish(self, *answers: Any, **named: Any) -> Record | None:
+        record = super().finish(*answers, **named)
+        if self.is_done:
+            self.pooling.forget()
+        return record

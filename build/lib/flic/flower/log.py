@@ -1,0 +1,31 @@
+"""What happened, a line of JSON each; a line that a power cut tore in two is passed over."""
+
+import json
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+LOG = "log.jsonl"
+
+
+def note(folder: Path, event: str, **facts: Any) -> None:
+    """Add one line to the folder's log, and have it on the disk."""
+    line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "event": event, **facts}
+    # Reasons of failures may quote rows: nobody else may read them.
+    own = os.open(folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    with os.fdopen(own, "ab") as file:
+        file.write(json.dumps(line).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def events(folder: Path) -> Iterator[dict[str, Any]]:
+    """Lines of the folder's log, oldest first."""
+    path = folder / LOG
+    for line in path.read_bytes().splitlines() if path.exists() else ():
+        try:
+            yield json.loads(line)
+        except ValueError:
+            continue

@@ -1,0 +1,64 @@
+"""A whole federation on this machine: every process, key and certificate of a real one.
+
+For trials and measurements; only the machines in between are missing.
+"""
+
+from collections.abc import Generator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from flic.flower.deployment import Deployment, Place
+from flic.flower.membership import Membership, Server
+from flic.flower.settings import FederationSettings
+from flic.flower.silo import SiloFolder
+from flic.flower.supernode import free_port
+from flic.tables import Client
+
+LET_IN_S = 180.0
+
+
+@dataclass(frozen=True)
+class Loopback:
+    """A coordinator and its silos, all running here."""
+
+    deployment: Deployment
+    members: Mapping[str, Membership]
+
+    @property
+    def server(self) -> Server:
+        """How silos reach the coordinator."""
+        port = self.deployment.place.port
+        return Server(f"127.0.0.1:{port}", self.deployment.certificates.authority)
+
+
+@contextmanager
+def on_loopback(
+    root: Path, settings: FederationSettings, clients: Mapping[str, Client]
+) -> Generator[Loopback]:
+    """A running federation under `root`, all of whose processes end with the block.
+
+    Args:
+        root: where the coordinator and a folder per silo go.
+        settings: what all silos agree on.
+        clients: their tables, named from their folders.
+    """
+    place = Place(hosts=("127.0.0.1",), port=free_port())
+    deployment = Deployment.create(root / "coordinator", settings, place)
+    members = {
+        name: Membership(SiloFolder.create(root / name, client)) for name, client in clients.items()
+    }
+    running = Loopback(deployment, members)
+    try:
+        deployment.start()
+        for name, member in members.items():
+            member.make_key()
+            deployment.admit(name, str(member.public_key))
+        with ThreadPoolExecutor(max(1, len(members))) as pool:
+            list(pool.map(lambda m: m.start(running.server, seconds=LET_IN_S), members.values()))
+        yield running
+    finally:
+        for member in members.values():
+            member.leave()
+        deployment.stop()

@@ -1,0 +1,156 @@
+"""What a silo works with: a roster of one, the core's algorithm, and its own rows."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from flic.algorithms import build_algorithm
+from flic.algorithms.experts import Known
+from flic.algorithms.linked import Linked
+from flic.algorithms.protocol import ServerState, Update
+from flic.algorithms.telling import told_detail, told_of_map
+from flic.alignment.anchors import factor_name, mean_name
+from flic.alignment.meta_classes import MAP
+from flic.alignment.moments import SENT
+from flic.data.client_data import ClientData, FederatedData
+from flic.data.task import Regression
+from flic.federation.roster import Roster
+from flic.federation.work import Answer, Stage, Task, Workshop
+from flic.flower.pooling import FIRST, PLACES, SPACE, algorithm_for
+from flic.flower.settings import FederationSettings
+from flic.method_settings import LinkedConfig
+from flic.shapes import Named
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What one visit gives: the update that leaves, and the loss terms."""
+
+    update: Update
+    losses: Mapping[str, float]
+    keys: tuple[str, ...] = ()  # of features, where columns are linked
+
+
+class Place:
+    """A roster of one, and what is needed to work for it."""
+
+    def __init__(self, client: ClientData, settings: FederationSettings) -> None:
+        self.client = client
+        own = settings.method_settings
+        data = FederatedData("silo", settings.question, (client,))
+        roster = Roster(data, own.embedding, dtype=torch.float32)
+        seed = settings.seed
+        algorithm = build_algorithm(settings.method, own, roster.population, seed=seed)
+        self.workshop = Workshop(algorithm, roster, seed)
+
+    def prepared(self, server: ServerState) -> Named:
+        """Private parameters before a first visit: φ_i fitted to the anchors as they are now."""
+        roster, algorithm = self.workshop.roster, self.workshop.algorithm
+        name = self.client.name
+        if not algorithm.preparations:
+            return algorithm.init_client(self.client, roster.architecture(name))
+        task = Task("prepare", ServerState(0, server.shared), (name,), [None])
+        return self.workshop.do(task).states[name]
+
+    def train(
+        self, stage: Stage, server: ServerState, state: Named, least_rows: int
+    ) -> tuple[Trained, Named]:
+        """What leaves, and the private parameters that stay."""
+        name = self.client.name
+        answer = self.workshop.do(Task(stage, server, (name,), [state]))
+        update = answer.updates[0] if answer.updates else Update(name, {})
+        few = _anchors_of_few(self.client, server, self.workshop, least_rows)
+        entries = {name: e for name, e in update.entries.items() if name not in few}
+        return Trained(Update(name, entries), answer.losses[name]), answer.states[name]
+
+    def figures(self, server: ServerState, state: Named) -> dict[str, float]:
+        """Sums over the silo's held-out rows."""
+        name = self.client.name
+        return _of_held_out(self.workshop.do(Task("evaluate", server, (name,), [state])), name)
+
+
+def _anchors_of_few(
+    client: ClientData, server: ServerState, workshop: Workshop, least: int
+) -> set[str]:
+    """Names of the anchors for which the silo has rows, but too few to hide one among them."""
+    rows: Counter[int] = Counter()
+    meta_of = server.shared.get(MAP)
+    for c, count in client.class_counts.items():
+        rows[c if meta_of is None else int(meta_of[c])] += count
+    if isinstance(workshop.roster.data.task, Regression):
+        rows = Counter(dict.fromkeys((0, 1), len(client.train)))  # all rows pull at both ends
+    few = [anchor for anchor, count in rows.items() if count < least]
+    return {name(anchor) for anchor in few for name in (mean_name, factor_name)}
+
+
+class LinkedPlace:
+    """A silo among others that have some of its columns: it sends sums, and trains nothing."""
+
+    def __init__(
+        self,
+        client: ClientData,
+        settings: FederationSettings,
+        linked: LinkedConfig,  # as the silo wants it, which may tell less than was agreed
+    ) -> None:
+        self.client, self._settings = client, settings
+        self._method = settings.method_settings.model_copy(update={"linked": linked})
+
+    def algorithm(self, server: ServerState | None = None) -> Linked:
+        """The method: of all features in the first round, then of those that are linked."""
+        keys = self.client.schema.features
+        if server is None or PLACES not in server.shared:
+            return algorithm_for(keys, self._settings, self._method)
+        linked = [keys[i] for i in server.shared[PLACES].tolist()]
+        return algorithm_for(linked, self._settings, self._method, apart=True)
+
+    def leaving(self) -> list[tuple[str, Tensor, int]]:
+        """All that may leave: its name, what it looks like, and columns that must be linked."""
+        algorithm, needed = self.algorithm(), self._linked_needed()
+        shared = algorithm.init_server().shared
+        found = []
+        for name, value in shared.items():
+            if not name.startswith("moments."):
+                found.append((name, value, 0))
+            elif name in needed:
+                found.append((name, value, needed[name]))
+        return found
+
+    def _linked_needed(self) -> dict[str, int]:
+        """How many columns must be linked for each of the sums to leave; never those left out."""
+        agreed, client = self.algorithm().agreed, self.client
+        sums = f"moments.{SPACE}."
+        needed = {f"{sums}linear.{part}": 0 for part in SENT[told_detail(agreed, client)]}
+        for linked in range(client.schema.dim, 0, -1):
+            detail = told_of_map(agreed, client, linked=linked)
+            needed |= {f"{sums}mapped.{part}": linked for part in (SENT[detail] if detail else ())}
+        return needed
+
+    def _workshop(self, server: ServerState) -> Workshop:
+        data = FederatedData("silo", self._settings.question, (self.client,))
+        roster = Roster(data, self._method.embedding, dtype=torch.float32)
+        return Workshop(self.algorithm(server), roster, self._settings.seed)
+
+    def prepare(self, server: ServerState) -> Trained:
+        """Sums and likelihoods of one round; the keys of the features in the first."""
+        name = self.client.name
+        [update] = self._workshop(server).do(Task("prepare", server, (name,), [{}])).updates
+        keys = self.client.schema.features if server.round == FIRST else ()
+        return Trained(update, {}, keys)
+
+    def known(self, server: ServerState) -> Known:
+        """What the silo knows after the last round, its model included."""
+        return Known(self.algorithm(server).agreed, server.shared, self.client)
+
+    def figures(self, server: ServerState) -> dict[str, float]:
+        """Sums over the silo's held-out rows."""
+        name = self.client.name
+        task = Task("evaluate", server, (name,), [{}])
+        return _of_held_out(self._workshop(server).do(task), name)
+
+
+def _of_held_out(answer: Answer, client: str) -> dict[str, float]:
+    figures = answer.scores[client].figures()
+    return {name: float(v) for name, v in figures.items() if name.startswith("test_")}

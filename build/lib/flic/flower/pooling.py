@@ -1,0 +1,279 @@
+"""Linked features over Flower: the coordinator's part of the closed form, three rounds in all.
+
+A silo's features are known by keys, which are salted hashes of their names. In the first round a
+silo sends its keys and the sums of its own features; the coordinator lays these side by side, and
+from then on a silo is sent the pooled sums of its own features and of no others.
+
+DIR/pooled/NAME.safetensors   the first round's sums of a silo, until the run is done: if a silo
+                              fails later, the others begin anew as if it had never been there
+"""
+
+import hashlib
+import hmac
+import json
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median_low
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from flic.algorithms.agreed import DETAILS
+from flic.algorithms.experts import merits_name
+from flic.algorithms.linked import Linked
+from flic.algorithms.protocol import Population, ServerState, Update
+from flic.algorithms.unlikeness import UNLIKE
+from flic.alignment.moments import Layout, Moments
+from flic.data.schema import FeatureSchema, SharedFeatures
+from flic.data.task import Regression
+from flic.files import write_atomically
+from flic.flower.roll import damaged
+from flic.flower.settings import FederationSettings
+from flic.method_settings import MethodSettings
+from flic.shapes import Named
+
+SPACE = "linked"
+FIRST, LAST = -2, 0
+"""Rounds of the closed form."""
+
+KEY_BYTES = 32
+_KEY = re.compile(rf"[0-9a-f]{{{KEY_BYTES}}}")
+_SUMS = f"moments.{SPACE}.linear."
+_MAPPED = f"moments.{SPACE}.mapped."
+_WORST = -10.0  # the least likelihood that an expert is given
+_MERITS = tuple(merits_name(name, SPACE) for name in ("own", "linked", "mix"))
+
+PLACES = "links.places"
+"""Which of a silo's features are linked: their places among its keys."""
+
+
+def feature_keys(salt: str, names: Iterable[str]) -> tuple[str, ...]:
+    """What stands for features' names on the wire: equal for equal names and salts."""
+    secret = bytes.fromhex(salt)
+    digests = (hmac.new(secret, name.encode(), hashlib.sha256).hexdigest() for name in names)
+    return tuple(digest[:KEY_BYTES] for digest in digests)
+
+
+def are_keys(keys: Sequence[str]) -> bool:
+    """Whether these could be the keys of a silo's features."""
+    return len({*keys}) == len(keys) > 0 and all(map(_KEY.fullmatch, keys))
+
+
+def round_of(name: str) -> int:
+    """The round in which sums or likelihoods of a name leave a silo."""
+    if name.startswith(_SUMS):
+        return FIRST
+    return LAST if name == _MERITS[-1] else FIRST + 1
+
+
+def algorithm_for(
+    keys: Sequence[str],
+    settings: FederationSettings,
+    method: MethodSettings | None = None,
+    *,
+    apart: bool = False,
+) -> Linked:
+    """The method among features of these keys; `apart` where each has holders of its own."""
+    block = tuple(range(len(keys))) if apart else (0,) * len(keys)
+    spaces = {SPACE: FeatureSchema(SPACE, tuple(keys))}
+    shared = {SPACE: SharedFeatures(tuple(keys), block)}
+    population = Population(0, settings.question, len(keys), 0, spaces, shared)
+    own = method or settings.method_settings
+    return Linked(own, population, seed=settings.seed, dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """Sums of silos, laid side by side."""
+
+    folder: Path
+    settings: FederationSettings
+
+    def expected(self, keys: Sequence[str]) -> ServerState:
+        """What a silo's first sums look like."""
+        shared = algorithm_for(keys, self.settings).init_server().shared
+        return ServerState(FIRST, {n: v for n, v in shared.items() if n.startswith(_SUMS)})
+
+    def keep(self, keys: Mapping[str, Sequence[str]], updates: Iterable[Update]) -> None:
+        """Have the first sums of silos on the disk."""
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        for update in updates:
+            tensors = {name: entry.value for name, entry in update.entries.items()}
+            told = {"keys": json.dumps(list(keys[update.client]))}
+            write_atomically(self._file(update.client), save(tensors, told))
+
+    def start(self, names: Iterable[str]) -> ServerState:
+        """The shared part after the first round, as if only these silos had ever been there."""
+        names = sorted(names)
+        algorithm, union = self.algorithm(names), self._union(names)
+        shared = dict(algorithm.init_server().shared)
+        if union:
+            pooled = [self._spread(*self._load(name), union) for name in names]
+            whole = sum(pooled[1:], start=pooled[0])
+            shared |= self._packed(whole)
+        return ServerState(FIRST, shared)
+
+    def algorithm(self, names: Iterable[str]) -> Linked:
+        """The method among all linked features of these silos."""
+        return algorithm_for(self._union(names), self.settings, apart=True)
+
+    def shared_with(self, name: str, server: ServerState, names: Iterable[str]) -> ServerState:
+        """The shared part as one silo is sent it: of its own linked features and no others."""
+        keys, union = self._load(name)[0], self._union(names)
+        known = {key: i for i, key in enumerate(union)}
+        own = [i for i, key in enumerate(keys) if key in known]
+        shared = {n: v for n, v in server.shared.items() if not n.startswith("moments.")}
+        if own:
+            there = [known[keys[i]] for i in own] + [len(union)] * self._responses
+            whole = self._unpacked(server.shared, _SUMS, apart=True)
+            shared |= self._packed(whole.at(torch.tensor(there)))
+            shared |= {n: v for n, v in server.shared.items() if n.startswith(_MAPPED)}
+        shared[PLACES] = torch.tensor(own, dtype=torch.int64)
+        return ServerState(server.round, shared)
+
+    @property
+    def _responses(self) -> int:
+        """Columns beyond the features, which every silo has."""
+        return int(isinstance(self.settings.question, Regression))
+
+    def _layout(self, width: int, prefix: str, *, apart: bool) -> Layout:
+        """How sums of so many columns travel; `apart` where each has holders of its own."""
+        features = width - self._responses
+        block = tuple(range(features)) if apart else (0,) * features
+        last = 0 if prefix == _MAPPED else 1 + max(block, default=-1)
+        return Layout((*block, *(last,) * self._responses), self.settings.question.num_outputs)
+
+    def _unpacked(self, state: Named, prefix: str, *, apart: bool = False) -> Moments:
+        """Sums as they travel, as matrices."""
+        named = {n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)}
+        return self._layout(named["total"].shape[1], prefix, apart=apart).unpack(named)
+
+    def _spread(self, keys: Sequence[str], sums: Named, union: Sequence[str]) -> Moments:
+        """One silo's sums among the features that several silos have."""
+        place = {key: i for i, key in enumerate(union)}
+        own = [i for i, key in enumerate(keys) if key in place]
+        there = [place[keys[i]] for i in own] + [len(union)] * self._responses
+        own += [len(keys)] * self._responses
+        found = self._unpacked(sums, _SUMS).at(torch.tensor(own, dtype=torch.int64))
+        width = len(union) + self._responses
+        return found.spread(torch.tensor(there, dtype=torch.int64), width)
+
+    def _packed(self, sums: Moments) -> dict[str, Tensor]:
+        """Sums of features that have holders of their own, as they travel."""
+        layout = self._layout(sums.total.shape[1], _SUMS, apart=True)
+        scatter = self.settings.method_settings.linked.scatter
+        packed = layout.pack(sums, DETAILS[scatter]["linear"])
+        return {_SUMS + name: value for name, value in packed.items()}
+
+    def holders(self, name: str, names: Iterable[str]) -> tuple[int, ...]:
+        """How many silos have each feature of a silo, itself included."""
+        held = Counter(key for own in names for key in self._load(own)[0])
+        return tuple(held[key] for key in self._load(name)[0])
+
+    def outliers(
+        self, updates: Sequence[Update], keys: Mapping[str, Sequence[str]], factor: float
+    ) -> dict[str, str]:
+        """Updates whose means or deviations are out of proportion to others' of the same key."""
+        found: dict[str, str] = {}
+        sums = self._sizes_of(updates, _SUMS)
+        mapped = self._sizes_of(updates, _MAPPED)
+        # Of a map, some features are hardly ever above zero: they count as a whole, without the
+        # response, which may be of any size.
+        width = self.settings.method_settings.linked.random_features
+        whole = {name: own[:width].square().mean()[None].sqrt() for name, own in mapped.items()}
+        columns = {name: (*own, *("",) * self._responses) for name, own in keys.items()}
+        for sized, known in ((sums, columns), (whole, dict.fromkeys(whole, ("map",)))):
+            for name, why in _out_of_proportion(sized, known, factor).items():
+                found[name] = f"sums of silo {name!r} {why}"
+        for update in updates:
+            if self._counts_too_much(update):
+                found[update.client] = (
+                    f"update of silo {update.client!r} counts more unlike features than it has; "
+                    "expected shares of its own."
+                )
+            scores = [e.value for n, e in update.entries.items() if n in _MERITS]
+            if any(bool(((v > 0) | (v < _WORST)).any()) for v in scores):
+                found[update.client] = (
+                    f"update of silo {update.client!r} has likelihoods that are none; expected "
+                    f"logarithms from {_WORST:g} to 0."
+                )
+        return found
+
+    def _counts_too_much(self, update: Update) -> bool:
+        """Whether shares of features are none, or speak of more features than the silo has."""
+        if UNLIKE not in update.entries:
+            return False
+        entry, features = update.entries[UNLIKE], len(self._load(update.client)[0])
+        is_share = bool(((entry.value >= 0) & (entry.value <= 1)).all())
+        return not is_share or not 0 < entry.weight <= features
+
+    def _sizes_of(self, updates: Sequence[Update], prefix: str) -> dict[str, Tensor]:
+        named = {u.client: {n: e.value for n, e in u.entries.items()} for u in updates}
+        return {
+            client: _sizes(self._unpacked(own, prefix))
+            for client, own in named.items()
+            if f"{prefix}count" in own
+        }
+
+    def forget(self) -> None:
+        """Remove what was kept for a failure that did not come."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.safetensors"
+
+    def _load(self, name: str) -> tuple[tuple[str, ...], dict[str, Tensor]]:
+        path = self._file(name)
+        try:
+            with safe_open(path, "pt") as file:
+                keys = tuple(json.loads(file.metadata()["keys"]))
+                return keys, {n: file.get_tensor(n) for n in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+            raise damaged(path, error) from error
+
+    def _union(self, names: Iterable[str]) -> list[str]:
+        """Keys that two silos have, or more."""
+        held = Counter(key for name in names for key in self._load(name)[0])
+        return sorted(key for key, count in held.items() if count > 1)
+
+
+def _sizes(sums: Moments) -> Tensor:
+    """Root mean square of each feature at one silo; NaN where sums cannot be those of rows."""
+    pairs = sums.dof.diagonal()
+    variance = sums.scatter.diagonal() / pairs.clamp_min(1)
+    sound = (sums.count >= 0).all() & (pairs >= 0).all() & (variance >= 0).all()
+    size = (sums.mean.square() + variance).sqrt()
+    return size if bool(sound) else torch.full_like(size, float("nan"))
+
+
+def _out_of_proportion(
+    sized: Mapping[str, Tensor], keys: Mapping[str, Sequence[str]], factor: float
+) -> dict[str, str]:
+    """Why sums of silos cannot be counted; of two that disagree nobody knows which is wrong."""
+    found = {name: "are of no rows" for name, own in sized.items() if not own.isfinite().all()}
+    sound = {name: own.tolist() for name, own in sized.items() if name not in found}
+    of_key: dict[str, list[float]] = {}
+    for name, own in sound.items():
+        for key, size in zip(keys[name], own, strict=True):
+            of_key.setdefault(key, []).append(size)
+    usual = {key: median_low(own) for key, own in of_key.items() if len(own) > 1}
+    least = 0.01 * median_low(usual.values()) if usual else 0.0
+    for name, own in sound.items():
+        ratios = []
+        for key, size in zip(keys[name], own, strict=True):
+            if key in usual and max(usual[key], least) > 0:
+                pair = len(of_key[key]) == 2
+                ratios.append((max(of_key[key]) if pair else size) / max(usual[key], least))
+        root = fmean(ratio**2 for ratio in ratios) ** 0.5 if ratios else 0.0
+        if root > factor:
+            found[name] = (
+                f"are {root:.3g} times as large as others' of the same columns; expected "
+                f"{factor:g} times at most. Use the same units everywhere."
+            )
+    return found

@@ -1,0 +1,176 @@
+"""What all silos of a federation agree on: the question, the network and the rules of a round.
+
+The coordinator keeps it as JSON and sends it along with every request, so no silo has to be told
+anything by hand.
+"""
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Literal, Self, TypeVar
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from flic.data.task import Classification, Regression, Task, TaskName
+from flic.errors import ConfigError
+from flic.method_settings import MethodSettings
+from flic.settings import Section, explain, merge
+from flic.silos.settings import NETWORK
+
+#: Methods that send no φ: `within-space` and `fedavg` share it, the others share nothing.
+Method = Literal["flic-class", "flic-hl", "hetfedrep", "permuted-anchors", "fedhenn", "linked"]
+
+NUMBER_BYTES = 8
+"""Size of a weight, a loss term or a figure on the wire."""
+
+LARGEST = 1e30
+"""Numbers beyond this are neither losses nor sums of errors."""
+
+S = TypeVar("S", bound=Section)
+
+_SET_ABOVE = ("rounds", "participation", "client_weight")
+
+
+#: What cannot change while a run goes on; the other keys are rules of its rounds.
+AGREED = (
+    "task",
+    "classes",
+    "range",
+    "method",
+    "network",
+    "seed",
+    "weights",
+    "max_features",
+    "salt",
+)
+
+
+class FederationSettings(Section):
+    """All that a federation depends on besides the silos' tables."""
+
+    task: TaskName = "classification"
+    classes: tuple[str, ...] = ()
+    range: tuple[float, float] | None = None  # of the responses of a regression
+    method: Method = "flic-class"
+    network: dict[str, Any] = Field(default_factory=dict)  # on top of NETWORK, section by section
+    seed: int = Field(default=0, ge=0)
+    rounds: int = Field(default=50, ge=1)
+    evaluate_every: int = Field(default=5, ge=0)  # rounds; 0: at the end only
+    participation: float = Field(default=1.0, gt=0, le=1)
+    quorum: int = Field(default=2, ge=1)  # answers without which a round does not count
+    deadline_s: float = Field(default=600.0, gt=0)
+    weights: Literal["equal", "rows"] = "equal"
+    min_rows_per_class: int = Field(default=5, ge=1)  # fewer would show a person's embedding
+    max_message_mb: float = Field(default=16.0, gt=0)
+    norm_factor: float = Field(default=10.0, gt=1)  # of the median of a round
+    max_features: int = Field(default=0, ge=0)  # of the widest silo, encoded; fedhenn's probes
+    salt: str = Field(default="", pattern="^([0-9a-f]{2})*$")  # of linked columns' keys
+    max_offences: int = Field(default=3, ge=1)
+
+    @field_validator("network")
+    @classmethod
+    def _known_settings(cls, network: dict[str, Any]) -> dict[str, Any]:
+        known = MethodSettings.model_validate(merge(NETWORK, network))
+        above = [key for key in _SET_ABOVE if key in network.get("training", {})]
+        if above:
+            raise ValueError(
+                f"training.{above[0]} is set here; expected rounds, participation and weights "
+                "beside network, where they hold for everyone"
+            )
+        if known.alignment.realign_epochs:
+            raise ValueError(
+                "alignment.realign_epochs is set; expected 0, since silos that are not active are "
+                "not asked after a round"
+            )
+        if isinstance(known.anchors.meta_classes, int):
+            raise ValueError(
+                "anchors.meta_classes is a number; expected the meta-class of each class, since "
+                "silos that join late cannot take part in finding them"
+            )
+        if known.training.normalise == "literal":
+            raise ValueError(
+                "training.normalise is 'literal'; expected 'active', since nobody knows the rows "
+                "of all silos"
+            )
+        return network
+
+    @model_validator(mode="after")
+    def _clear_question(self) -> Self:
+        if self.task == "classification":
+            if len(self.classes) < 2 or len({*self.classes} - {""}) < len(self.classes):
+                raise ValueError(
+                    f"classes are {list(self.classes)}; expected two or more names, all different "
+                    "(--classes healthy,disease), or task = regression with a range"
+                )
+            if self.range is not None:
+                raise ValueError("range is set; expected none in a classification")
+        else:
+            if self.range is None or not self.range[0] < self.range[1]:
+                raise ValueError("range is missing or empty; expected [low, high] of the responses")
+            if self.classes:
+                raise ValueError("classes are set; expected none in a regression")
+        return self
+
+    @model_validator(mode="after")
+    def _what_a_method_needs(self) -> Self:
+        if self.method == "fedhenn" and not self.max_features:
+            raise ValueError(
+                "method is fedhenn and max_features is 0; expected the encoded features of the "
+                "widest silo (--set max_features=64), since its probe inputs are that wide"
+            )
+        return self
+
+    @property
+    def is_closed_form(self) -> bool:
+        """Whether three rounds are all, and nothing is trained."""
+        return self.method == "linked"
+
+    @property
+    def question(self) -> Task:
+        """What is asked of all silos."""
+        if self.range is not None:
+            return Regression(*self.range)
+        return Classification(len(self.classes))
+
+    @property
+    def agreement(self) -> dict[str, Any]:
+        """What makes a run this run."""
+        return self.model_dump(mode="json", include=set(AGREED))
+
+    @cached_property
+    def method_settings(self) -> MethodSettings:
+        """Settings of the networks."""
+        training = {
+            "rounds": self.rounds,
+            "participation": self.participation,
+            "client_weight": self.weights,
+        }
+        return MethodSettings.model_validate(
+            merge(
+                merge(NETWORK, self.network),
+                {"training": training, "linked": {"min_rows_per_class": self.min_rows_per_class}},
+            )
+        )
+
+
+def federation_settings(raw: Mapping[str, Any], *, source: str) -> FederationSettings:
+    """The settings, or one error that lists every bad key."""
+    return validated(FederationSettings, raw, source=source)
+
+
+def validated(model: type[S], raw: Mapping[str, Any], *, source: str) -> S:
+    """A section from plain values, or one error that lists every bad key."""
+    try:
+        # Through JSON, whose strict mode takes lists for tuples but no text for numbers.
+        return model.model_validate_json(json.dumps(raw, default=str), strict=True)
+    except ValidationError as error:
+        lines = [f"{source}:", *(_explain(problem, model) for problem in error.errors())]
+        raise ConfigError("\n  ".join(lines)) from None
+
+
+def _explain(problem: Mapping[str, Any], model: type[Section]) -> str:
+    """One sentence for one problem, of the federation itself or of its networks."""
+    first, *rest = problem["loc"] or ("",)
+    if first != "network" or not rest:
+        return explain(problem, model)
+    return f"network.{explain({**problem, 'loc': rest}, MethodSettings)}"

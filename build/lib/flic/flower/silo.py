@@ -1,0 +1,318 @@
+"""A silo's own folder: where its rows lie, what it has learnt, and the work of one visit.
+
+SILO/
+  silo.toml             name, data file and label keys; a person may edit it
+  agreed.json           the federation's settings for which it was shown what will leave
+  log.jsonl             a line per visit: what was done, and why something was refused
+  runs/RUN/             what it keeps of each run (flic.flower.silo_run)
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from pydantic import Field
+
+from flic.algorithms.agreed import DETAILS
+from flic.algorithms.protocol import ServerState
+from flic.data.client_data import ClientData
+from flic.data.task import Regression
+from flic.errors import ConfigError, FederationError, RunFolderError
+from flic.federation.score import Errors, Hits
+from flic.federation.work import Stage
+from flic.files import write_atomically
+from flic.flower.log import note
+from flic.flower.place import LinkedPlace, Place, Trained
+from flic.flower.pooling import FIRST, KEY_BYTES, round_of
+from flic.flower.roll import read_json, write_json
+from flic.flower.settings import (
+    NUMBER_BYTES,
+    FederationSettings,
+    federation_settings,
+    validated,
+)
+from flic.flower.silo_run import FACTS, ROWS, SiloRun, rows_of
+from flic.method_settings import Scatter
+from flic.notation import toml_key
+from flic.report.run_folder import alone_in
+from flic.settings import merge, read_toml
+from flic.silos.encoding import EncodedSilo, encode
+from flic.silos.fitted import FittedClient
+from flic.silos.splits import cross_validation
+from flic.tables import Client, SiloTable, load_client
+
+FILE, AGREED = "silo.toml", "agreed.json"
+
+EVERY = "every round"
+
+#: A visit of a few steps, which sends what a whole one sends.
+_SHORT = {"training": {"local": "2 steps", "shared": "1 steps"}, "pretraining": {"epochs": 0}}
+
+
+class SiloFile(Client):
+    """silo.toml: where a silo's rows lie, how many are held out, what it does not tell."""
+
+    test_share: float = Field(default=0.25, gt=0, le=0.5)
+    # The federation's own count where they tell less.
+    min_rows_per_class: int = Field(default=5, ge=1)
+    scatter: Scatter = "full"
+    told_per_value: float = Field(default=0.5, gt=0)
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """One thing that leaves a silo."""
+
+    what: str
+    shape: tuple[int, ...]
+    num_bytes: int
+    when: str
+    linked: int = 0  # columns that must be linked before it does
+
+
+class SiloFolder:
+    """One silo: it trains, measures and predicts on its own rows."""
+
+    def __init__(self, folder: Path, file: SiloFile) -> None:
+        self.folder = folder
+        self.file = file
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        client: Client,
+        *,
+        test_share: float = 0.25,
+        scatter: Scatter | None = None,
+        agreed: FederationSettings | None = None,
+    ) -> Self:
+        """A new folder for a client whose data file is named from there.
+
+        `agreed` are the settings that the silo was shown: it takes part in no other federation.
+        """
+        if (folder / FILE).exists():
+            raise ConfigError(
+                f"{folder / FILE} is there already; expected none, since it would be overwritten. "
+                "Edit it, move it away, or choose another folder."
+            )
+        stated = {**_stated(client), "test_share": test_share}
+        stated |= {} if scatter is None else {"scatter": scatter}
+        file = validated(SiloFile, stated, source=FILE)
+        folder.mkdir(parents=True, exist_ok=True)
+        text = "".join(f"{key} = {_toml(value)}\n" for key, value in stated.items())
+        write_atomically(folder / FILE, text.encode())
+        if agreed is not None:
+            write_json(folder / AGREED, agreed.model_dump(mode="json"))
+        return cls(folder, file)
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """The silo of a folder."""
+        file = validated(SiloFile, read_toml(folder / FILE), source=str(folder / FILE))
+        return cls(folder, file)
+
+    @property
+    def name(self) -> str:
+        """Name of the silo, from which its random numbers come too."""
+        return self.file.name
+
+    def read(self, settings: FederationSettings) -> tuple[SiloTable, list[str]]:
+        """The silo's table and notices about it.
+
+        Raises:
+            DataError: listing every problem of the rows.
+        """
+        client = Client(**_stated(self.file))
+        return load_client(client, self.folder, task=settings.question, labels=settings.classes)
+
+    def announce(self, settings: FederationSettings) -> list[Leaving]:
+        """Exactly what will leave in every round and in every evaluation, found by a short visit.
+
+        Beside it, every answer carries the number of its round.
+        """
+        if settings.is_closed_form:
+            return self._announce_sums(settings)
+        short = settings.model_copy(update={"network": merge(settings.network, _SHORT)})
+        short = federation_settings(short.model_dump(mode="json"), source="announcement")
+        place = Place(self._encode(self.read(short)[0], short).data, short)
+        server = ServerState(1, place.workshop.algorithm.init_server().shared)
+        state = place.prepared(server)
+        trained, private = place.train("update", server, state, self._least_rows(short))
+        return [
+            *(_tensor(n, e.value.shape, e.value, EVERY) for n, e in trained.update.entries.items()),
+            *(_number(f"weight of {name}", EVERY) for name in trained.update.entries),
+            *(_number(f"loss {term}", EVERY) for term in trained.losses),
+            *(_number(name, "every evaluation") for name in place.figures(server, private)),
+        ]
+
+    def _announce_sums(self, settings: FederationSettings) -> list[Leaving]:
+        """What leaves where columns are linked, once in each of three rounds."""
+        client = rows_of(self._encode(self.read(settings)[0], settings), settings)
+        place = self._linked(client, settings)
+        keys = client.schema.features
+        found = [Leaving("keys of columns", (len(keys),), KEY_BYTES * len(keys), _nth(FIRST))]
+        for name, value, linked in place.leaving():
+            sent = _nth(round_of(name))
+            both = _tensor(name, value.shape, value, sent), _number(f"weight of {name}", sent)
+            found += [replace(one, linked=linked) for one in both]
+        kind = Errors if isinstance(settings.question, Regression) else Hits
+        figures = [f"test_{own.name}" for own in fields(kind)]
+        return [*found, *(_number(name, "every evaluation") for name in figures)]
+
+    def train(
+        self,
+        server: ServerState,
+        settings: FederationSettings,
+        stage: Stage = "update",
+        *,
+        run: str,
+    ) -> Trained:
+        """One visit from the silo's own state before the round; asked again, the same again."""
+        with alone_in(self.folder):
+            own = self._run(run, settings)
+            if stage == "prepare":
+                return self._linked(own.client, settings).prepare(server)
+            begun = own.round_before(server.round)
+            if begun is None:
+                begun = server.round - 1
+                own.save(begun, own.place.prepared(server), server.shared)
+            least = self._least_rows(settings)
+            trained, private = own.place.train(stage, server, own.load(begun).private, least)
+            own.save(server.round, private, server.shared)
+            own.keep({begun, server.round})
+        return trained
+
+    def evaluate(
+        self,
+        server: ServerState,
+        settings: FederationSettings,
+        *,
+        run: str,
+        holders: Sequence[int] = (),
+    ) -> dict[str, float]:
+        """Figures of the silo's own held-out rows: sums, and nothing of single rows."""
+        own = self._run(run, settings)
+        if settings.is_closed_form:
+            place = self._linked(own.client, settings)
+            own.save_linked(place.known(server), holders)
+            return place.figures(server)
+        begun = own.round_before(server.round + 1)
+        if begun is None:
+            raise FederationError(
+                f"silo {self.name!r} is asked for figures and has not trained yet; expected a "
+                "round first. It will have figures after its first one."
+            )
+        return own.place.figures(server, own.load(begun).private)
+
+    def model(self) -> FittedClient:
+        """The silo's newest model, which reads and predicts raw rows."""
+        newest = max(self._runs(), key=lambda run: run.changed, default=None)
+        if newest is None or not newest.rounds:
+            raise RunFolderError(
+                f"silo {self.name!r} has no model yet; expected a finished round in {self.folder}. "
+                "Take part in a federation first."
+            )
+        return newest.model()
+
+    def status(self) -> dict[str, Any]:
+        """Name, and by run the silo's rounds, features that others have too, and what is said."""
+        runs = self._runs()
+        rounds = {run.folder.name: max(run.rounds, default=0) for run in runs}
+        links = {run.folder.name: run.links for run in runs if run.links}
+        notes = {run.folder.name: run.notes for run in runs if run.notes}
+        return {"name": self.name, "rounds": rounds, "links": links, "notes": notes}
+
+    def note(self, event: str, **facts: Any) -> None:
+        """Add a line to the silo's own log."""
+        note(self.folder, event, **facts)
+
+    def _linked(self, client: ClientData, settings: FederationSettings) -> LinkedPlace:
+        agreed, own = settings.method_settings.linked, self.file
+        stricter = {
+            "min_rows_per_class": self._least_rows(settings),
+            "scatter": min([agreed.scatter, own.scatter], key=[*DETAILS].index),
+            "told_per_value": self.told_per_value(settings),
+        }
+        return LinkedPlace(client, settings, agreed.model_copy(update=stricter))
+
+    def told_per_value(self, settings: FederationSettings) -> float:
+        """Numbers per value that leave at most: the silo's own limit, or the federation's."""
+        both = self.file.told_per_value, settings.method_settings.linked.told_per_value
+        return min(limit for limit in both if limit is not None)
+
+    def _least_rows(self, settings: FederationSettings) -> int:
+        # The silo has the last word on what its rows may show.
+        return max(settings.min_rows_per_class, self.file.min_rows_per_class)
+
+    def _runs(self) -> list[SiloRun]:
+        found = (path.parent for path in sorted((self.folder / "runs").glob(f"*/{FACTS}")))
+        return [SiloRun.open(folder) for folder in found]
+
+    def _run(self, run: str, settings: FederationSettings) -> SiloRun:
+        """The folder of a run, made at the first visit."""
+        self._refuse_other_than_agreed(settings)
+        folder = self.folder / "runs" / run
+        if not all((folder / file).exists() for file in (FACTS, ROWS)):
+            table, _ = self.read(settings)
+            SiloRun.create(folder, table, self._encode(table, settings), settings)
+        found = SiloRun.open(folder)
+        if found.settings.agreement != settings.agreement:
+            raise FederationError(
+                f"silo {self.name!r} is asked to go on with run {run} under another question, "
+                "network or seed; expected those it began with. Begin a new run."
+            )
+        return found
+
+    def _refuse_other_than_agreed(self, settings: FederationSettings) -> None:
+        """What leaves was announced for the settings shown at init, and for no others."""
+        path = self.folder / AGREED
+        if not path.exists():
+            return
+        agreed = federation_settings(read_json(path), source=str(path))
+        if agreed.agreement != settings.agreement:
+            raise FederationError(
+                f"silo {self.name!r} is asked for method {settings.method!r} under settings other "
+                f"than those it agreed to (method {agreed.method!r}); expected these. If you agree "
+                f"to the new ones, remove {path} and see what they send: flic silo init elsewhere "
+                "with their --federation."
+            )
+
+    def _encode(self, table: SiloTable, settings: FederationSettings) -> EncodedSilo:
+        """Training and held-out rows, split by the federation's seed."""
+        rows = held_out(table, self.file.test_share, seed=settings.seed)
+        return encode([table], settings.question, {table.name: rows}).silos[0]
+
+
+def held_out(table: SiloTable, share: float, *, seed: int) -> tuple[Any, Any]:
+    """Positions of a silo's training rows and of the rows it is measured on."""
+    split = next(cross_validation([table], round(1 / share), seed=seed, path=("federation",)))
+    return split[table.name]
+
+
+def _nth(round: int) -> str:
+    return f"once, in round {round - FIRST + 1}"
+
+
+def _tensor(name: str, shape: Sequence[int], value: torch.Tensor, when: str) -> Leaving:
+    return Leaving(name, tuple(shape), value.numel() * value.element_size(), when)
+
+
+def _number(what: str, when: str) -> Leaving:
+    return Leaving(what, (), NUMBER_BYTES, when)
+
+
+def _stated(client: Client) -> dict[str, Any]:
+    """What was said of a client and its file, and nothing that was not."""
+    said = [key for key in Client.model_fields if key in client.model_fields_set]
+    return {key: value for key in said if (value := getattr(client, key)) is not None}
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML, whose texts, numbers and lists are those of JSON."""
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{toml_key(k)} = {_toml(v)}' for k, v in value.items())} }}"
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,242 @@
+"""One run as it lies in a silo's folder: settings, encoder, rows, and what the silo has learnt.
+
+RUN/
+  run.json            settings, columns, labels and the fitted encoder
+  rows.safetensors    encoded rows, split once: what is held out stays so while the file grows
+  00007.safetensors   private parameters after round 7, and the shared part they were trained on
+  links.json          which features others have too, and how many do, where columns are linked
+
+The last two rounds are kept, so that a request that is repeated gets the same answer.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+
+from flic.algorithms.experts import Known
+from flic.data.client_data import ClientData, Split
+from flic.data.schema import FeatureSchema
+from flic.errors import DamagedModel
+from flic.files import write_atomically
+from flic.flower.place import Place
+from flic.flower.pooling import LAST, SPACE, feature_keys
+from flic.flower.settings import FederationSettings, federation_settings
+from flic.shapes import Named
+from flic.silos.candidates import FlicNetwork
+from flic.silos.encoding import EncodedSilo, linked_features
+from flic.silos.fitted import FittedClient
+from flic.silos.linked_columns import in_own_units, in_shared_units, sentences
+from flic.silos.model import Saved
+from flic.silos.models import LinkedModel, NetworkModel
+from flic.tables import Column, Declared, Labelling, SiloTable
+from flic.tables.encoder import TableEncoder
+
+FACTS, ROWS, LINKS = "run.json", "rows.safetensors", "links.json"
+
+
+class SiloRun:
+    """One run of a silo."""
+
+    def __init__(self, folder: Path, facts: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self.settings = federation_settings(facts["settings"], source=str(folder / FACTS))
+        self.name: str = facts["name"]
+        self.columns = tuple(Column(**column) for column in facts["columns"])
+        self.declared = Declared.model_validate(facts["declared"])
+        self.labelling = Labelling.model_validate(facts["labelling"])
+        self.encoder = TableEncoder.model_validate(facts["encoder"])
+        self.features: tuple[str, ...] = tuple(facts["features"])
+
+    @classmethod
+    def create(
+        cls, folder: Path, table: SiloTable, silo: EncodedSilo, settings: FederationSettings
+    ) -> None:
+        """Write the rows, and then the facts, whose presence says that all is there."""
+        assert table.labelling is not None
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        client = rows_of(silo, settings)
+        train, test = client.train, client.test
+        rows = {"train.x": train.x, "train.y": train.y, "test.x": test.x, "test.y": test.y}
+        facts = {
+            "settings": settings.model_dump(mode="json"),
+            "name": table.name,
+            "columns": [asdict(column) for column in table.columns],
+            "declared": table.declared.model_dump(mode="json"),
+            "labelling": table.labelling.model_dump(mode="json"),
+            "encoder": silo.encoder.model_dump(mode="json"),
+            "features": list(client.schema.features),
+        }
+        write_atomically(folder / ROWS, _packed(rows))
+        write_atomically(folder / FACTS, json.dumps(facts, indent=1).encode())
+
+    @classmethod
+    def open(cls, folder: Path) -> "SiloRun":
+        """The run of a folder."""
+        try:
+            return cls(folder, json.loads((folder / FACTS).read_bytes()))
+        except (ValueError, KeyError, TypeError, OSError, ValidationError) as error:
+            raise _damaged(folder / FACTS, error) from error
+
+    @cached_property
+    def place(self) -> Place:
+        """The silo, ready for work."""
+        return Place(self.client, self.settings)
+
+    @cached_property
+    def client(self) -> ClientData:
+        """The silo's rows."""
+        try:
+            rows = load_tensors((self.folder / ROWS).read_bytes())
+            train, test = (Split(rows[f"{w}.x"], rows[f"{w}.y"]) for w in ("train", "test"))
+        except (SafetensorError, KeyError, OSError) as error:
+            raise _damaged(self.folder / ROWS, error) from error
+        is_linked = self.settings.is_closed_form
+        schema = FeatureSchema(SPACE if is_linked else self.name, self.features)
+        nothing = test.take(torch.zeros(len(test), dtype=torch.bool))
+        return ClientData(self.name, schema, train, nothing, test)
+
+    @property
+    def rounds(self) -> list[int]:
+        """Rounds after which the silo's parameters are kept."""
+        stems = (path.stem for path in self.folder.glob("[0-9]*.safetensors"))
+        return sorted(int(stem) for stem in stems if stem.isdecimal())
+
+    @property
+    def changed(self) -> float:
+        """When it was last trained."""
+        return max((_state(self.folder, t).stat().st_mtime for t in self.rounds), default=0.0)
+
+    def round_before(self, round: int) -> int | None:
+        """The round whose parameters a visit of `round` starts from; None before any.
+
+        A coordinator that was restored from an old copy asks for rounds long done; what the silo
+        has learnt since is then the best it has.
+        """
+        older = [t for t in self.rounds if t < round]
+        return max(older) if older else min(self.rounds, default=None)
+
+    def save(self, round: int, private: Named, shared: Named) -> None:
+        """Keep the parameters after a round."""
+        tensors = self._network(private, shared).save().tensors
+        write_atomically(_state(self.folder, round), _packed(tensors))
+
+    def save_linked(self, known: Known, holders: Sequence[int]) -> None:
+        """Keep the model of linked columns, in the silo's own units, and what came of them."""
+        silo = EncodedSilo((), self.declared, self.encoder, self.client, self.client)
+        names = linked_features(silo)[0]
+        with_others = {n: h - 1 for n, h in zip(names, holders, strict=True) if h > 1}
+        told = {
+            "holders": with_others,
+            "notes": sentences({self.name: self.encoder}, {self.name: known}),
+        }
+        write_atomically(self.folder / LINKS, json.dumps(told, indent=1).encode())
+        own = in_own_units(known.model(), silo)
+        write_atomically(_state(self.folder, LAST), _packed(own))
+
+    @property
+    def links(self) -> dict[str, int]:
+        """Features that other silos have too, and how many do."""
+        return self._links.get("holders", {})
+
+    @property
+    def notes(self) -> list[str]:
+        """What came of linked columns."""
+        return self._links.get("notes", [])
+
+    @property
+    def _links(self) -> dict[str, Any]:
+        path = self.folder / LINKS
+        return json.loads(path.read_bytes()) if path.exists() else {}
+
+    def load(self, round: int) -> NetworkModel:
+        """The network after a round."""
+        saved = self._network({}, {}).save()
+        found = Saved(saved.kind, saved.facts, self._tensors(round))
+        try:
+            return NetworkModel.load(found, self.settings.question)
+        except DamagedModel as error:
+            raise _damaged(_state(self.folder, round), error) from error
+
+    def _load_linked(self) -> LinkedModel:
+        """The model of linked columns, after the last round."""
+        facts = {"classes": list(self.client.classes)}
+        found = Saved(LinkedModel.kind, facts, self._tensors(LAST))
+        try:
+            return LinkedModel.load(found, self.settings.question)
+        except (DamagedModel, KeyError) as error:
+            raise _damaged(_state(self.folder, LAST), error) from error
+
+    def _tensors(self, round: int) -> Named:
+        path = _state(self.folder, round)
+        try:
+            return load_tensors(path.read_bytes())
+        except (SafetensorError, OSError) as error:
+            raise _damaged(path, error) from error
+
+    def keep(self, rounds: set[int]) -> None:
+        """Remove the parameters of all other rounds."""
+        for round in set(self.rounds) - rounds:
+            with suppress(FileNotFoundError):
+                _state(self.folder, round).unlink()
+
+    def model(self) -> FittedClient:
+        """The newest model, with all it takes to read raw rows."""
+        is_linked = self.settings.is_closed_form
+        return FittedClient(
+            name=self.name,
+            columns=self.columns,
+            declared=self.declared,
+            labelling=self.labelling,
+            encoder=self.encoder,
+            candidate=LinkedModel.kind if is_linked else FlicNetwork.name,
+            temperature=None,
+            model=self._load_linked() if is_linked else self.load(max(self.rounds)),
+            task=self.settings.question,
+            labels=self.settings.classes,
+        )
+
+    def _network(self, private: Named, shared: Named) -> NetworkModel:
+        client = self.client
+        return NetworkModel(
+            method=self.settings.method,
+            settings=self.settings.method_settings,
+            task=self.settings.question,
+            schema=client.schema,
+            classes=client.classes,
+            inputs=tuple(range(client.schema.dim)),
+            private=private,
+            shared=shared,
+        )
+
+
+def rows_of(silo: EncodedSilo, settings: FederationSettings) -> ClientData:
+    """The silo's rows as the method reads them, under the names that its features travel by."""
+    if not settings.is_closed_form:
+        return silo.data
+    keys = feature_keys(settings.salt, linked_features(silo)[0])
+    return replace(in_shared_units(silo, SPACE), schema=FeatureSchema(SPACE, keys))
+
+
+def _state(folder: Path, round: int) -> Path:
+    return folder / f"{round:05d}.safetensors"
+
+
+def _packed(tensors: Named) -> bytes:
+    return save_tensors({name: tensor.contiguous() for name, tensor in tensors.items()})
+
+
+def _damaged(path: Path, error: Exception) -> DamagedModel:
+    return DamagedModel(
+        f"{path} is not what flic wrote ({error}); expected it unchanged. Restore it from a copy, "
+        "or remove it: the silo then goes on from what is left, or from the beginning."
+    )

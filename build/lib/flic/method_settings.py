@@ -1,0 +1,227 @@
+"""Settings of every method, by section; names are the paper's concepts.
+
+Paper: append:models for the values, notation in docs/notation.md.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PositiveInt,
+    model_validator,
+)
+
+from flic.settings import Section
+
+
+@dataclass(frozen=True)
+class Duration:
+    """Length of local work, in epochs or in steps, never both."""
+
+    epochs: int | None = None
+    steps: int | None = None
+
+    def __post_init__(self) -> None:
+        assert (self.epochs is None) != (self.steps is None)
+
+    def plus(self, other: "Duration") -> "Duration":
+        """Both, one after the other."""
+        return self._changed(other, 1)
+
+    def less(self, other: "Duration") -> "Duration":
+        """What is left of this one once the other is taken out of it."""
+        return self._changed(other, -1)
+
+    def _changed(self, other: "Duration", sign: int) -> "Duration":
+        if self.epochs is not None and other.epochs is not None:
+            return Duration(epochs=max(self.epochs + sign * other.epochs, 0))
+        assert self.steps is not None, "settings refuse mixed units"
+        assert other.steps is not None, "settings refuse mixed units"
+        return Duration(steps=max(self.steps + sign * other.steps, 0))
+
+    def steps_for(self, rows: int, batch_size: int) -> int:
+        """Number of batches a client with `rows` rows works through."""
+        per_epoch = -(-rows // batch_size)
+        return self.steps if self.steps is not None else (self.epochs or 0) * per_epoch
+
+
+def parse_duration(text: object) -> Duration:
+    """Duration from "10 epochs" or "25 steps"."""
+    if isinstance(text, Duration):
+        return text
+    match = re.fullmatch(r"\s*(\d+)\s+(epoch|step)s?\s*", str(text))
+    if match is None:
+        raise ValueError('expected a length such as "10 epochs" or "25 steps"')
+    number = int(match[1])
+    return Duration(epochs=number) if match[2] == "epoch" else Duration(steps=number)
+
+
+def unit_of(duration: Duration) -> str:
+    """The unit of a duration."""
+    return "epochs" if duration.epochs is not None else "steps"
+
+
+def format_duration(duration: Duration) -> str:
+    """The duration as it is written in a configuration."""
+    return f"{getattr(duration, unit_of(duration))} {unit_of(duration)}"
+
+
+Length = Annotated[
+    Duration, BeforeValidator(parse_duration), PlainSerializer(format_duration, return_type=str)
+]
+
+
+class OptimiserConfig(Section):
+    """Settings of DescStep.  Paper: append:models (Adam, 0.001)."""
+
+    kind: Literal["adam", "sgd"] = "adam"
+    learning_rate: float = Field(default=1e-3, gt=0)
+
+
+class TrainingConfig(Section):
+    """Rounds and local work.  Paper: algo:FLIC-FEDREP, append:models."""
+
+    rounds: int = Field(default=50, ge=0)  # T
+    participation: float = Field(default=0.1, gt=0, le=1)  # r
+    local: Length = Duration(epochs=10)  # M
+    shared: Length = Duration(epochs=1)  # steps 13-14; "one epoch for representation learning"
+    shared_schedule: Literal["after", "last"] = "after"  # "last": taken out of the local epochs
+    shared_from_round: int = Field(default=0, ge=0)  # rounds before the shared phase starts
+    batch_size: int = Field(default=100, ge=1)  # n_i'
+    optimiser: OptimiserConfig = OptimiserConfig()
+    model_weight_decay: float = Field(default=0.0, ge=0)  # on g_θ, not on φ
+    personalisation: str = "fedrep"  # table:perso_algo
+    client_weight: Literal["equal", "rows"] = "equal"  # ω_i
+    normalise: Literal["active", "literal"] = "active"  # "literal": (b/|A|) Σ ω_i
+    final_round: bool = True  # all clients train once more before the last evaluation
+    baseline_budget: Literal["equal", "rounds"] = "equal"  # "rounds": no warm-up for baselines
+
+    @model_validator(mode="after")
+    def _same_unit(self) -> Self:
+        if unit_of(self.local) != unit_of(self.shared):
+            raise ValueError(
+                f"local is {format_duration(self.local)!r} and shared is "
+                f"{format_duration(self.shared)!r}; methods without a shared phase have both as "
+                "one budget, so give both in epochs, or both in steps"
+            )
+        return self
+
+
+class EmbeddingConfig(Section):
+    """Settings of φ.  Paper: append:models."""
+
+    latent_dim: int = Field(default=64, ge=1)
+    hidden: tuple[PositiveInt, ...] = (64, 64)  # of vectors; images have a fixed trunk
+    dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
+    frozen: bool = False  # whether φ stays as pre-training left it.  Paper: sec:alignment
+
+
+class ModelConfig(Section):
+    """g_θ.  Paper: append:models."""
+
+    hidden_dim: int = Field(default=64, ge=1)
+    hidden_layer: bool = True  # for methods that leave the choice open
+    predict_by: Literal["head", "nearest-anchor"] = "head"
+
+
+def parse_meta_classes(value: object) -> int | tuple[int, ...] | None:
+    """How many meta-classes to find, or the meta-class of each class; None where there are none."""
+    if value is None or (type(value) is int and value >= 1):
+        return value
+    if not isinstance(value, list | tuple) or not value or any(type(m) is not int for m in value):
+        raise ValueError(
+            "expected how many meta-classes to find, at least 1, or a list with one for each class"
+        )
+    if min(value) != 0 or max(value) + 1 != len(set(value)):
+        raise ValueError("expected meta-classes 0, 1, … with no number left out")
+    return tuple(value)
+
+
+MetaClasses = Annotated[int | tuple[int, ...] | None, BeforeValidator(parse_meta_classes)]
+
+
+class AnchorConfig(Section):
+    """How anchors start, what of them is learnt, and how the server averages them."""
+
+    scale: float = Field(default=1.0, gt=0, description="standard deviation of the initial means")
+    layout: Literal["random", "equidistant"] = "random"
+    covariance: Literal["identity", "diagonal", "full"] = "identity"
+    variance: float = Field(
+        default=1.0, gt=0, description="initial (or fixed) variance of an anchor"
+    )
+    eps: float = Field(default=1e-6, ge=0, description="ε of Σ = LLᵀ + εI where L is learnt")
+    learn: Literal["after", "every-batch"] = "after"
+    average_over: Literal["holders", "participants"] = "holders"
+    average_covariance: Literal["factors", "barycentre"] = "factors"
+    meta_classes: MetaClasses = None
+
+    @property
+    def num_meta(self) -> int | None:
+        """C_meta, where classes share anchors."""
+        given = self.meta_classes
+        return max(given) + 1 if isinstance(given, tuple) else given
+
+
+class AlignmentConfig(Section):
+    """The λ₁ and λ₂ terms.  Paper: eq:PFL_ERM_reg."""
+
+    weight: float = Field(default=1e-3, ge=0)  # λ₁
+    calibration_weight: float = Field(default=1e-3, ge=0)  # λ₂
+    anchor_samples: int = Field(default=100, ge=1)  # J
+    target: Literal["closed-form", "samples"] = "closed-form"
+    realign_epochs: int = Field(default=0, ge=0)  # of all clients, after every round
+
+
+class PretrainingConfig(Section):
+    """Fit of φ_i to the initial anchors.  Paper: sec:alignment, append:models."""
+
+    epochs: int = Field(default=100, ge=0)
+    batch_size: int = Field(default=10, ge=1)
+
+
+class FedHeNNConfig(Section):
+    """The FedHeNN baseline (Makhija et al. 2022), with the pruned RAD of the paper."""
+
+    weight: float = Field(default=1.0, ge=0)  # η; of 0.001 to 10, this served it best
+    probe_rows: int = Field(default=100, ge=2)  # rows of the RAD
+
+
+class EstimatorsConfig(Section):
+    """The baselines that fit a scikit-learn model to each client."""
+
+    logistic_c: float = Field(default=1.0, gt=0)  # inverse strength of its penalty
+    boosting_rate: float = Field(default=0.1, gt=0, le=1)  # learning rate
+
+
+Scatter = Literal["off", "diagonal", "projected", "full"]
+"""What a client tells of how its linked features vary: nothing, each by itself, products of two
+fixed random features of them, or products of every two of themselves as well."""
+
+
+class LinkedConfig(Section):
+    """Linked features, in closed form."""
+
+    random_features: int = Field(default=512, ge=1)  # of the map beside the features themselves
+    folds: int = Field(default=3, ge=2)  # of each client's own cross-validation
+    min_rows_per_class: int = Field(default=1, ge=1)  # a class with fewer rows is in no sum
+    scatter: Scatter = "full"  # what clients send of it
+    # Numbers that a client sends per value of its rows, at most; None: as many as there are.
+    told_per_value: float | None = Field(default=None, gt=0)
+
+
+class MethodSettings(Section):
+    """All settings a method may look at."""
+
+    training: TrainingConfig = TrainingConfig()
+    embedding: EmbeddingConfig = EmbeddingConfig()
+    model: ModelConfig = ModelConfig()
+    anchors: AnchorConfig = AnchorConfig()
+    alignment: AlignmentConfig = AlignmentConfig()
+    pretraining: PretrainingConfig = PretrainingConfig()
+    fedhenn: FedHeNNConfig = FedHeNNConfig()
+    estimators: EstimatorsConfig = EstimatorsConfig()
+    linked: LinkedConfig = LinkedConfig()

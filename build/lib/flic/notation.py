@@ -1,0 +1,33 @@
+"""Values as TOML and JSON write them."""
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def toml_list(names: Sequence[str]) -> str:
+    """Texts as a list in TOML."""
+    return f"[{', '.join(map(toml_text, names))}]"
+
+
+def toml_text(text: str) -> str:
+    """A text in TOML, whose basic strings are those of JSON."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def toml_key(name: str) -> str:
+    """A key in TOML, in quotes only where it needs them."""
+    return name if _BARE_KEY.fullmatch(name) else toml_text(name)
+
+
+def json_values(value: Any) -> Any:
+    """The same with null for what is not known: JSON has no NaN and no infinity."""
+    if isinstance(value, Mapping):
+        return {str(key): json_values(own) for key, own in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_values(own) for own in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

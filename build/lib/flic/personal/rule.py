@@ -1,0 +1,49 @@
+"""What a personalisation rule is: which part of θ is shared, which stays at home.
+
+Paper: table:perso_algo, a row per file beside this one. A new rule is a new file that
+defines `RULE`; nothing else changes.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from typing import ClassVar
+
+from torch import Tensor
+
+from flic.shapes import Named
+
+
+def under(prefix: str, parameters: Named) -> dict[str, Tensor]:
+    """Parameters whose name starts with `prefix`."""
+    return {name: value for name, value in parameters.items() if name.startswith(prefix)}
+
+
+class Rule(ABC):
+    """One row of table:perso_algo. All maps are from names in θ to tensors."""
+
+    name: ClassVar[str]
+
+    #: Whether a phase of its own trains the shared part after the local steps (step 13).
+    has_shared_phase: ClassVar[bool] = True
+
+    @abstractmethod
+    def shared_names(self, names: Collection[str]) -> set[str]:
+        """Names of θ whose values the server holds, α."""
+
+    @abstractmethod
+    def personal_names(self, names: Collection[str]) -> set[str]:
+        """Names of θ of which the client keeps a value of its own, β_i."""
+
+    def begin(self, shared: Named, personal: Named) -> Mapping[str, Tensor]:
+        """Personal part at the start of a visit."""
+        del shared
+        return personal
+
+    @abstractmethod
+    def compose(self, shared: Named, personal: Named) -> dict[str, Tensor]:
+        """θ_i of the local model."""
+
+    def upload(self, shared: Named, personal: Named) -> Mapping[str, Tensor]:
+        """What the client sends of θ: its version of the shared part."""
+        del personal
+        return shared

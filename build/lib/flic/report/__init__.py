@@ -1,0 +1,1 @@
+"""Part 7 of the flow: from records of runs to numbers people read."""

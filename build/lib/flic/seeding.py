@@ -1,0 +1,25 @@
+"""One generator tree: run → purpose → round → client.
+
+A client's draws depend on its name, the run's seed, the round and the purpose alone, so
+no result depends on the cohort it was stacked with, on order or on workers but for rounding.
+"""
+
+import hashlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+def derive_seed(seed: int, *path: str | int) -> int:
+    """Seed of the node `path` below the run's `seed`, 63 bits from a hash of the path."""
+    text = "\x1f".join([str(seed), *map(str, path)])
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def generator(seed: int, *path: str | int) -> "torch.Generator":
+    """Fresh generator at the node `path` below the run's `seed`."""
+    import torch  # here, since commands that draw nothing want seeds too
+
+    return torch.Generator().manual_seed(derive_seed(seed, *path))

@@ -1,0 +1,62 @@
+"""What a way to get a model is, whatever it does."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+
+from flic.data.task import TaskName
+from flic.federation.journal import Record
+from flic.federation.loop import Schedule
+from flic.method_settings import MethodSettings
+from flic.report.page.story import SentTensor
+from flic.silos.encoding import EncodedFederation
+from flic.silos.model import Model
+from flic.silos.settings import FitSettings
+
+if TYPE_CHECKING:
+    from flic.silos.linked_columns import LinkedState
+
+STACK_WIDTH = 100
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Models of the clients a candidate can serve, and what training left behind."""
+
+    models: Mapping[str, Model]
+    records: Sequence[Record] = ()
+    shared: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    linked: "LinkedState | None" = None  # of linked columns, for those who come later
+    sent: Mapping[str, Sequence[SentTensor]] = field(default_factory=dict)  # client → tensors
+
+
+class Candidate(ABC):
+    """One way to get a model."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    federated: ClassVar[bool]
+    tasks: ClassVar[Sequence[TaskName]] = ("classification", "regression")
+
+    def served(self, encoded: EncodedFederation) -> list[str]:
+        """Names of the clients it has something to offer to."""
+        return [silo.name for silo in encoded.silos]
+
+    @abstractmethod
+    def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
+        """Models of the served clients, learnt from their training rows."""
+
+
+def schedule(settings: MethodSettings) -> Schedule:
+    """The rounds of a fit; clients are measured at the end only."""
+    training = settings.training
+    return Schedule(
+        rounds=training.rounds,
+        participation=training.participation,
+        final_round=training.final_round,
+        evaluate_every=0,
+        stack_width=STACK_WIDTH,
+    )

@@ -1,0 +1,74 @@
+"""The model card: what was fitted, for what, how well, and what it must not be used for."""
+
+from flic.data.task import Regression
+from flic.silos.candidates import CANDIDATES
+from flic.silos.fitted import FittedFederation
+from flic.silos.verdict import shown
+
+
+def model_card(fitted: FittedFederation) -> str:
+    """Markdown for the folder of a fitted federation."""
+    return "\n".join([*_head(fitted), "", *_table(fitted), "", *_tail(fitted), ""])
+
+
+def _head(fitted: FittedFederation) -> list[str]:
+    verdict, task = fitted.verdict, fitted.task
+    what = (
+        f"responses between {task.low:g} and {task.high:g}"
+        if isinstance(task, Regression)
+        else f"the classes {', '.join(fitted.labels)}"
+    )
+    every = verdict.all_clients
+    return [
+        "# Model card",
+        "",
+        f"{len(fitted.clients)} clients with their own columns predict {what}. Fitted with flic; "
+        "each client's folder below `clients/` holds the model that it keeps.",
+        "",
+        "## Verdict",
+        "",
+        f"Held-out {verdict.metric}, {verdict.splits} splits. Federation against alone, mean over "
+        f"the clients of the fit: {shown(verdict.metric, every.mean)} (95 % interval "
+        f"{shown(verdict.metric, every.low)} to {shown(verdict.metric, every.high)}).",
+    ]
+
+
+def _table(fitted: FittedFederation) -> list[str]:
+    lines = [
+        "| client | rows | alone | federation | difference, 95 % interval | keeps |",
+        "|---|---|---|---|---|---|",
+    ]
+    metric = fitted.verdict.metric
+    for line in fitted.verdict.clients:
+        gain = line.difference
+        low, high = shown(metric, gain.low), shown(metric, gain.high)
+        lines.append(
+            f"| {_cell(line.client)} | {line.rows} | {line.alone_score:.3f} ({line.alone}) "
+            f"| {line.federation_score:.3f} ({line.federation or '–'}) "
+            f"| {shown(metric, gain.mean)} ({low} to {high}), {gain.word} "
+            f"| {CANDIDATES[line.kept].title} |"
+        )
+    return lines
+
+
+def _tail(fitted: FittedFederation) -> list[str]:
+    tensors = sorted(fitted.shared.items())  # a file gives them in an order of its own
+    sent = ", ".join(f"`{name}` {list(tensor.shape)}" for name, tensor in tensors) or "nothing"
+    linked = " Of linked columns: counts of rows, sums and products of features over them."
+    return [
+        "## What leaves a client",
+        "",
+        f"In flic's rounds: {sent}, and counts of rows.{linked if fitted.linked else ''} Rows, "
+        "encoders, embeddings and heads stay.",
+        "",
+        "## Limits",
+        "",
+        "- Scores are of rows like those it was fitted on; another time or place needs a new test "
+        "(`flic evaluate`).",
+        "- A client's model knows the classes that the client holds, and no other.",
+        "- The folder of a client describes its columns and their usual values: keep it at home.",
+    ]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

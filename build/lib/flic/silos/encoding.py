@@ -1,0 +1,178 @@
+"""From tables to a federation the engine can train: encoders fitted on training rows only."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+import torch
+
+from flic.data.client_data import ClientData, FederatedData, Split
+from flic.data.schema import FeatureSchema
+from flic.data.task import Task
+from flic.silos.model import Features
+from flic.tables.declared import Declared
+from flic.tables.encoder import TableEncoder
+from flic.tables.table import Column, SiloTable
+
+LINKED = "linked"
+"""Name of the space of linked columns, as a deployment calls it."""
+
+
+@dataclass(frozen=True)
+class EncodedSilo:
+    """One client's rows as numbers, and how they became so."""
+
+    shared: tuple[Column, ...]  # its columns under the names that they have among all clients
+    declared: Declared
+    encoder: TableEncoder
+    data: ClientData  # features standardised by the client's own rows
+    plain: ClientData  # the same features in units that mean the same everywhere
+
+    @property
+    def name(self) -> str:
+        """Name of the client."""
+        return self.data.name
+
+    @property
+    def held_out(self) -> Features:
+        """The held-out rows as models read them."""
+        return Features(self.data.test.x.numpy, self.plain.test.x.numpy)
+
+
+@dataclass(frozen=True)
+class EncodedFederation:
+    """All clients encoded; `data` is what methods with private embeddings train on."""
+
+    task: Task
+    silos: tuple[EncodedSilo, ...]
+
+    @property
+    def data(self) -> FederatedData:
+        """The federation as the engine knows it, every client in a space of its own."""
+        return FederatedData("tables", self.task, tuple(silo.data for silo in self.silos))
+
+
+def encode(
+    tables: Sequence[SiloTable],
+    task: Task,
+    rows: Mapping[str, tuple[np.ndarray, np.ndarray]],
+) -> EncodedFederation:
+    """Training and held-out rows of every client, by its own encoder."""
+    return EncodedFederation(task, tuple(_encode(table, *rows[table.name]) for table in tables))
+
+
+def _encode(table: SiloTable, train: np.ndarray, test: np.ndarray) -> EncodedSilo:
+    training = table.take(train)
+    encoder = TableEncoder.fit(training)
+    testing = table.take(test)
+    data = _client(table.name, encoder.transform, encoder.features, training, testing)
+    plain = _client("columns", encoder.plain, encoder.features, training, testing)
+    return EncodedSilo(table.shared, table.declared, encoder, data, plain)
+
+
+def _client(
+    space: str,
+    transform: Callable[[pd.DataFrame], np.ndarray],
+    features: tuple[str, ...],
+    training: SiloTable,
+    testing: SiloTable,
+) -> ClientData:
+    splits = [
+        Split(torch.from_numpy(transform(table.frame)), _labels(table.y))
+        for table in (training, testing)
+    ]
+    nothing = splits[1].take(torch.zeros(len(splits[1]), dtype=torch.bool))
+    schema = FeatureSchema(space, features)
+    return ClientData(training.name, schema, splits[0], nothing, splits[1])
+
+
+def _labels(y: np.ndarray) -> torch.Tensor:
+    labels = torch.from_numpy(y)
+    return labels.to(torch.float32) if labels.is_floating_point() else labels.long()
+
+
+def shared_columns(tables: Sequence[Sequence[Column]]) -> list[Column]:
+    """Columns of the same name and kind at every client; free text is nobody else's."""
+    holders = Counter(column for columns in tables for column in set(columns))
+    return [c for c in tables[0] if holders[c] == len(tables) and c.kind != "text"]
+
+
+def groups_of_one_space(tables: Mapping[str, Sequence[Column]]) -> list[list[str]]:
+    """Clients with exactly the same columns, two or more together."""
+    alike: dict[frozenset[Column], list[str]] = {}
+    for name, columns in tables.items():
+        alike.setdefault(frozenset(columns), []).append(name)
+    return [names for names in alike.values() if len(names) > 1]
+
+
+def linked_names(encoder: TableEncoder, declared: Declared, client: str) -> list[str]:
+    """Names under which a client's features are known among all.
+
+    What is shared is of one kind: neither a boolean nor a level is linked with a number.
+    """
+    names = []
+    features = zip(encoder.features, encoder.sources, encoder.kinds, strict=True)
+    for feature, source, kind in features:
+        of_kind = "" if kind == "number" else f" ({kind})"
+        shared = declared.shared_name(source, client, kind)
+        names.append(shared + of_kind + feature.removeprefix(source))
+    return names
+
+
+def linked_features(silo: EncodedSilo) -> tuple[list[str], torch.Tensor, torch.Tensor]:
+    """Names under which features are shared, and factor and offset into the shared units."""
+    factors, offsets = [], []
+    for feature, source in zip(silo.encoder.features, silo.encoder.sources, strict=True):
+        link = silo.declared.links.get(source)
+        in_units = link is not None and feature == source
+        factors.append(link.factor if link is not None and in_units else 1.0)
+        offsets.append(link.offset if link is not None and in_units else 0.0)
+    names = linked_names(silo.encoder, silo.declared, silo.name)
+    return names, torch.tensor(factors).double(), torch.tensor(offsets).double()
+
+
+def linked_spaces(features: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Space of each client that has a feature in common with another.
+
+    Clients are in one space if a chain of common features leads from one to the other. A space is
+    named after nobody: a name of a client would be in the names of what the others send.
+    """
+    holders: dict[str, list[str]] = {}
+    for name, own in features.items():
+        for feature in own:
+            holders.setdefault(feature, []).append(name)
+    space = {name: name for name in features}
+    for names in holders.values():
+        joined = {space[name] for name in names}
+        first = min(joined)
+        space = (
+            {n: first if s in joined else s for n, s in space.items()} if len(joined) > 1 else space
+        )
+    members = Counter(space.values())
+    firsts = sorted(first for first, count in members.items() if count > 1)
+    names = {s: f"{LINKED} {i}" if i > 1 else LINKED for i, s in enumerate(firsts, 1)}
+    return {name: names[s] for name, s in space.items() if s in names}
+
+
+def features_from(silo: EncodedSilo, columns: Sequence[Column]) -> tuple[int, ...]:
+    """Positions of the features that come from some columns."""
+    names = {column.name for column in columns}
+    pairs = zip(silo.encoder.sources, silo.encoder.kinds, strict=True)
+    shared = [silo.declared.shared_name(source, silo.name, kind) for source, kind in pairs]
+    return tuple(i for i, name in enumerate(shared) if name in names)
+
+
+def in_space(silo: EncodedSilo, inputs: Sequence[int], space: str) -> ClientData:
+    """The client with some of its features, declared to lie in a space that others read too."""
+    client, picked = silo.data, list(inputs)
+    shared = linked_features(silo)[0]
+    names = tuple(shared[i] for i in picked)
+    return replace(
+        client,
+        schema=FeatureSchema(space, names),
+        train=Split(client.train.x[:, picked], client.train.y),
+        validation=Split(client.validation.x[:, picked], client.validation.y),
+        test=Split(client.test.x[:, picked], client.test.y),
+    )

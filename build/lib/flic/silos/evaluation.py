@@ -1,0 +1,270 @@
+"""Every candidate on every split: what each client would have got, and what it would have chosen.
+
+A split is worked through as its client would: candidates are cross-validated inside the training
+rows, one temperature per candidate and one choice per client follow from that over the
+federation, and only then are the held-out rows looked at.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from flic.data.task import Classification, TaskName
+from flic.federation.runners import open_workers
+from flic.silos.candidate import Candidate, Learned
+from flic.silos.candidates import CANDIDATES
+from flic.silos.choice import (
+    Choice,
+    Estimate,
+    Experience,
+    RowScores,
+    choose,
+    estimates,
+    experience,
+)
+from flic.silos.encoding import EncodedFederation, EncodedSilo, encode
+from flic.silos.metrics import figures, log_likelihoods, row_scores
+from flic.silos.mixing import Mix, Weights, find_weights, mixed
+from flic.silos.model import Model, tempered
+from flic.silos.settings import FitSettings
+from flic.silos.splits import Rows, cross_validation
+from flic.tables.table import TableFederation
+
+Predictions = dict[str, dict[str, np.ndarray]]
+"""candidate → client → predictions of its held-out rows."""
+
+#: What a client has without others where it has nothing in common with them.
+LINEAR_ALONE: Mapping[TaskName, str] = {"classification": "lda", "regression": "ridge"}
+
+TEMPERATURES = 2.0 ** np.arange(-6, 2.5, 0.5)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What cross-validation inside some training rows taught."""
+
+    temperatures: Mapping[str, float]
+    known: Mapping[str, Experience]
+    choices: Mapping[str, Mapping[str, Choice]]  # "alone", "federated", "kept" → client → choice
+    scores: Mapping[str, Mapping[str, float]]  # candidate → client → mean row score
+    weights: Weights  # in the mix, if there is one
+
+
+@dataclass(frozen=True)
+class SplitResult:
+    """One split: figures of the held-out rows, and what was chosen without looking at them."""
+
+    figures: Mapping[str, Mapping[str, Mapping[str, float]]]  # candidate → client → metric
+    trial: Trial
+    test_share: Mapping[str, float]  # of each client's rows
+
+
+@dataclass(frozen=True)
+class Before:
+    """What a federation learnt before a newcomer came."""
+
+    known: Mapping[str, Experience]
+    temperatures: Mapping[str, float]
+    weights: Mapping[str, float]  # in the mix
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Tables and settings: all that a split needs."""
+
+    federation: TableFederation
+    settings: FitSettings
+    offered: Mapping[str, Candidate] = field(default_factory=lambda: CANDIDATES)
+    before: Before | None = None
+
+    def encode(self, rows: Rows) -> EncodedFederation:
+        """The clients' rows of one split, encoded."""
+        return encode(self.federation.tables, self.federation.task, rows)
+
+    @cached_property
+    def served(self) -> dict[str, list[str]]:
+        """Clients of every candidate that has something to offer.
+
+        All rows decide, once: which levels a fold happens to have must not decide who is compared.
+        """
+        rows = {t.name: (np.arange(len(t)), np.arange(0)) for t in self.federation.tables}
+        encoded, task, names = (
+            self.encode(rows),
+            self.federation.task.name,
+            self.settings.candidates,
+        )
+        clients = {
+            name: candidate.served(encoded)
+            for name, candidate in self.offered.items()
+            if task in candidate.tasks and (not names or name in names)
+        }
+        return {name: own for name, own in clients.items() if own}
+
+    def learn(self, candidate: Candidate, encoded: EncodedFederation, *, seed: int) -> Learned:
+        """One candidate's models of the clients it serves.
+
+        A client to whom these rows leave nothing in common with others has its own linear model.
+        """
+        served, able = self.served[candidate.name], candidate.served(encoded)
+        learned = candidate.learn(encoded, self.settings, seed=seed) if able else Learned({})
+        left = tuple(s for s in encoded.silos if s.name in served and s.name not in able)
+        alone = CANDIDATES[LINEAR_ALONE[encoded.task.name]]
+        rest = alone.learn(EncodedFederation(encoded.task, left), self.settings, seed=seed)
+        models = {**learned.models, **rest.models}
+        return replace(learned, models={client: models[client] for client in served})
+
+    def predictions(self, rows: Rows, *, seed: int) -> Predictions:
+        """Held-out predictions of every candidate, learnt from the training rows."""
+        encoded = self.encode(rows)
+        silos = {silo.name: silo for silo in encoded.silos}
+        return {
+            name: _predict(self.learn(self.offered[name], encoded, seed=seed).models, silos)
+            for name in self.served
+        }
+
+    @property
+    def mixes(self) -> bool:
+        """Whether a mix is compared too: of several candidates that serve everyone, not all alone.
+
+        A newcomer has one if most of what is known of it is of candidates that can serve it.
+        """
+        names = {*self.federation.names}
+        for_all = [name for name, own in self.served.items() if names <= {*own}]
+        shares = any(CANDIDATES[name].federated for name in for_all) and len(for_all) > 1
+        if self.before is not None:
+            shares = shares and sum(self.before.weights.get(n, 0.0) for n in for_all) > 0.5
+        wanted = not self.settings.candidates or Mix.name in self.settings.candidates
+        return wanted and Mix.name in self.offered and shares
+
+    def learn_all(
+        self, names: Iterable[str], encoded: EncodedFederation, trial: Trial
+    ) -> dict[str, Learned]:
+        """Models by some candidates after a trial, and by those that a mix among them is of."""
+        wanted, seed = {*names}, self.settings.seed
+        choices = trial.choices["kept"].items()
+        keepers = [client for client, choice in choices if choice.candidate == Mix.name]
+        weights = {c: trial.weights.of_client[c] for c in keepers if Mix.name in wanted}
+        wanted |= {name for own in weights.values() for name in own}
+        learned = {
+            name: self.learn(self.offered[name], encoded, seed=seed)
+            for name in self.served
+            if name in wanted
+        }
+        if weights:
+            models = mixed(learned, trial.temperatures, weights, encoded.task)
+            learned[Mix.name] = Learned(models)
+        return learned
+
+    def trial(self, training: Mapping[str, np.ndarray], *, seed: int) -> Trial:
+        """Cross-validation inside the training rows."""
+        tables = [t.take(training[t.name]) for t in self.federation.tables]
+        found: dict[str, dict[str, list[np.ndarray]]] = {}
+        labels: dict[str, list[np.ndarray]] = {t.name: [] for t in tables}
+        path = ("inner", seed)
+        for inner in cross_validation(tables, self.settings.folds, seed=seed, path=path):
+            for table in tables:
+                labels[table.name].append(table.y[inner[table.name][1]])
+            rows = {
+                c: (training[c][train], training[c][test]) for c, (train, test) in inner.items()
+            }
+            for candidate, by_client in self.predictions(rows, seed=seed).items():
+                for client, predicted in by_client.items():
+                    found.setdefault(candidate, {}).setdefault(client, []).append(predicted)
+        y = {name: np.concatenate(parts) for name, parts in labels.items()}
+        whole = {m: {c: np.concatenate(p) for c, p in own.items()} for m, own in found.items()}
+        return self._conclude(whole, y)
+
+    def _conclude(self, predicted: Predictions, y: Mapping[str, np.ndarray]) -> Trial:
+        temperatures = dict(self.before.temperatures) if self.before else {}
+        if isinstance(self.federation.task, Classification) and not self.before:
+            temperatures = {name: best_temperature(own, y) for name, own in predicted.items()}
+        metric = self.settings.metric_for(self.federation.task)
+        said = _tempered(predicted, temperatures)
+        before = self.before.weights if self.before else None
+        mixing = find_weights(said, y, self.federation.task, before) if self.mixes else Weights()
+        said |= mixing.say(said, self.federation.task)
+        scores: RowScores = {
+            name: {client: row_scores(metric, p, y[client]) for client, p in own.items()}
+            for name, own in said.items()
+        }
+        reference = next(name for name in scores if not CANDIDATES[name].federated)
+        known = self.before.known if self.before else experience(scores, reference)
+        expected = {c: estimates(scores, known, reference, c) for c in y}
+        means = {m: {c: float(s.mean()) for c, s in own.items()} for m, own in scores.items()}
+        choices = _choices(expected, list(scores))
+        return Trial(temperatures, known, choices, means, mixing)
+
+    def split(self, rows: Rows, *, seed: int) -> SplitResult:
+        """One split, worked through as a client would."""
+        trial = self.trial({name: train for name, (train, _) in rows.items()}, seed=seed)
+        y = {t.name: t.y[rows[t.name][1]] for t in self.federation.tables}
+        said = _tempered(self.predictions(rows, seed=seed), trial.temperatures)
+        said |= trial.weights.say(said, self.federation.task)
+        found = {
+            name: {c: figures(self.federation.task, p, y[c]) for c, p in own.items()}
+            for name, own in said.items()
+        }
+        shares = {
+            name: len(test) / (len(train) + len(test)) for name, (train, test) in rows.items()
+        }
+        return SplitResult(found, trial, shares)
+
+
+def _predict(
+    models: Mapping[str, Model], silos: Mapping[str, EncodedSilo]
+) -> dict[str, np.ndarray]:
+    return {name: model.predict(silos[name].held_out) for name, model in models.items()}
+
+
+def _choices(
+    expected: Mapping[str, Mapping[str, Estimate]], names: Sequence[str]
+) -> dict[str, dict[str, Choice]]:
+    among = {
+        "alone": [n for n in names if not CANDIDATES[n].federated],
+        "federated": [n for n in names if CANDIDATES[n].federated],
+        "kept": list(names),
+    }
+    return {
+        kind: {
+            client: choice
+            for client, own in expected.items()
+            if (choice := choose(own, able)) is not None
+        }
+        for kind, able in among.items()
+    }
+
+
+def _tempered(predicted: Predictions, temperatures: Mapping[str, float]) -> Predictions:
+    return {
+        name: {client: tempered(p, temperatures.get(name)) for client, p in own.items()}
+        for name, own in predicted.items()
+    }
+
+
+def best_temperature(predicted: Mapping[str, np.ndarray], y: Mapping[str, np.ndarray]) -> float:
+    """The factor on the scores with the best mean likelihood over the clients."""
+
+    def likelihood(factor: float) -> float:
+        own = [log_likelihoods(tempered(p, factor), y[c]).mean() for c, p in predicted.items()]
+        return float(np.mean(own))
+
+    return float(max(TEMPERATURES, key=likelihood))
+
+
+# ---- many splits, in one process or several ------------------------------------------------
+
+
+def work_through(bench: Bench, splits: Sequence[Rows], *, workers: int) -> Iterator[SplitResult]:
+    """Results of the splits, in their order; they do not depend on the number of processes."""
+    seeds = [bench.settings.seed + number for number in range(len(splits))]
+    if workers == 1:
+        yield from (bench.split(rows, seed=s) for rows, s in zip(splits, seeds, strict=True))
+        return
+    with open_workers(bench, workers=workers, advice="try again with fewer --workers") as opened:
+        yield from opened.do(_split, zip(splits, seeds, strict=True))
+
+
+def _split(bench: Bench, rows: Rows, seed: int) -> SplitResult:
+    return bench.split(rows, seed=seed)

@@ -1,0 +1,176 @@
+"""A fitted federation: the verdict, and for every client the model it keeps."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from flic.data.task import Classification, Task
+from flic.errors import ConfigError, DataError
+from flic.federation.journal import Record
+from flic.silos.choice import Experience
+from flic.silos.linked_columns import LinkedState
+from flic.silos.mixing import Weighed
+from flic.silos.model import Features, Model, tempered
+from flic.silos.settings import FitSettings
+from flic.silos.verdict import Verdict
+from flic.tables import Column, Declared, Labelling, SiloTable, conform
+from flic.tables.columns import BadValues, Oddities
+from flic.tables.encoder import TableEncoder
+
+
+@dataclass(frozen=True, eq=False)
+class Predicted:
+    """Predictions of some rows, in their order, and what was done about their columns."""
+
+    values: np.ndarray  # names of classes, or responses
+    probabilities: np.ndarray | None  # [rows, classes]; None in a regression
+    scores: np.ndarray  # log-probabilities, or responses in one column
+    notes: Sequence[str]  # about whole columns
+    bad: Mapping[str, BadValues]  # column → values that are none of its kind
+    unseen: Mapping[str, Sequence[str]]  # column → levels that no training row had
+
+
+@dataclass(frozen=True, eq=False)
+class FittedClient:
+    """One client after a fit: how its rows are read, encoded and predicted. It stays at home."""
+
+    name: str
+    columns: tuple[Column, ...]
+    declared: Declared
+    labelling: Labelling
+    encoder: TableEncoder
+    candidate: str
+    temperature: float | None
+    model: Model
+    task: Task
+    labels: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        table: SiloTable,
+        encoder: TableEncoder,
+        kept: tuple[str, float | None, Model],
+        task: Task,
+        labels: tuple[str, ...],
+    ) -> "FittedClient":
+        """The client of a table, with the model it keeps."""
+        assert table.labelling is not None
+        candidate, temperature, model = kept
+        return cls(
+            name=table.name,
+            columns=table.columns,
+            declared=table.declared,
+            labelling=table.labelling,
+            encoder=encoder,
+            candidate=candidate,
+            temperature=temperature,
+            model=model,
+            task=task,
+            labels=labels,
+        )
+
+    def predict(self, frame: pd.DataFrame) -> Predicted:
+        """Predictions of raw rows."""
+        known = [self.labelling.column, *(self.labelling.site or ())[:1]]
+        rows = frame.drop(columns=known, errors="ignore")  # labels may come along
+        formed, odd = formed_rows(rows, self.columns, self.declared, self.name)
+        notes = [f"client '{self.name}': {note}" for note in odd.names]
+        if not self.labelling.is_own(frame, self.declared).all():
+            notes.append(
+                f"client '{self.name}': some rows are of other sites; they are predicted as if "
+                "they were its own."
+            )
+        scores = scores_of(formed, self.encoder, self.model, self.temperature, self.task)
+        unseen = self.encoder.unseen(formed)
+        if not isinstance(self.task, Classification):
+            return Predicted(scores[:, 0], None, scores, notes, odd.bad, unseen)
+        names = np.array(self.labels, dtype=object)
+        return Predicted(names[scores.argmax(1)], np.exp(scores), scores, notes, odd.bad, unseen)
+
+
+def formed_rows(
+    rows: pd.DataFrame, columns: Sequence[Column], declared: Declared, client: str
+) -> tuple[pd.DataFrame, Oddities]:
+    """Raw rows in the form of a client's columns, and what was odd about them.
+
+    Raises:
+        DataError: the rows have none of its columns.
+    """
+    if not set(rows.columns) & {column.name for column in columns}:
+        raise DataError(
+            f"client '{client}': the rows have none of its {len(columns)} columns; expected "
+            f"{', '.join(c.name for c in columns[:5])} and so on. Give rows of this client."
+        )
+    return conform(rows, columns, declared)
+
+
+def scores_of(
+    formed: pd.DataFrame,
+    encoder: TableEncoder,
+    model: Model,
+    temperature: float | None,
+    task: Task,
+) -> np.ndarray:
+    """Log-probabilities, or responses in one column, of rows in their form."""
+    if not len(formed):
+        return np.zeros((0, task.num_outputs))
+    rows = Features(partial(encoder.transform, formed), partial(encoder.plain, formed))
+    return tempered(model.predict(rows), temperature)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedFederation:
+    """All that a fit leaves: no row of anyone."""
+
+    task: Task
+    labels: tuple[str, ...]
+    settings: FitSettings
+    verdict: Verdict
+    clients: Mapping[str, FittedClient]
+    shared: Mapping[str, Tensor]  # {α, μ} of flic, all that a newcomer is given
+    known: Mapping[str, Experience]  # with each candidate, for a newcomer's choice
+    temperatures: Mapping[str, float]
+    weights: Weighed  # of candidates in the mix of a newcomer
+    records: Sequence[Record]  # of flic's rounds
+    portrait: Mapping[str, Any]  # plain values for the report: scores, latent view, traffic
+    environment: Mapping[str, str]  # versions and machine of the fit
+    notices: Sequence[str] = ()
+    linked: LinkedState | None = None  # of linked columns, likewise
+
+    def __repr__(self) -> str:
+        return f"FittedFederation({', '.join(self.clients)})"
+
+    def __deepcopy__(self, memo: object) -> "FittedFederation":
+        """Itself: nothing of it changes, and scikit-learn copies what estimators are given."""
+        return self
+
+    def client(self, name: str) -> FittedClient:
+        """One client by name."""
+        if name not in self.clients:
+            raise ConfigError(
+                f"client is {name!r}; expected one of {', '.join(map(repr, self.clients))}. "
+                "To add a site, use: flic join"
+            )
+        return self.clients[name]
+
+    def with_client(
+        self, client: FittedClient, verdict: Verdict, notices: Sequence[str]
+    ) -> "FittedFederation":
+        """The federation with one more client, its line in the verdict, and what is said of it."""
+        lines = (*self.verdict.clients, *verdict.clients)
+        candidates = {
+            name: {**own, **verdict.candidates.get(name, {})}
+            for name, own in self.verdict.candidates.items()
+        }
+        return replace(
+            self,
+            clients={**self.clients, client.name: client},
+            verdict=replace(self.verdict, clients=lines, candidates=candidates),
+            notices=(*self.notices, *notices),
+        )

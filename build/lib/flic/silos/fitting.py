@@ -1,0 +1,170 @@
+"""The fit: verdict by splits, choice on all rows, and the models that are kept."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from flic.data.task import TaskName
+from flic.errors import ConfigError
+from flic.federation.runners import one_thread
+from flic.report.run_folder import environment
+from flic.silos.candidate import Learned
+from flic.silos.candidates import CANDIDATES, FlicNetwork, Network
+from flic.silos.encoding import EncodedFederation
+from flic.silos.evaluation import Bench, Trial, work_through
+from flic.silos.fitted import FittedClient, FittedFederation
+from flic.silos.linked_columns import LinkedColumns, explanations
+from flic.silos.mixing import Mix, Weighed
+from flic.silos.portrait import portrait
+from flic.silos.settings import FitSettings
+from flic.silos.splits import outer_splits
+from flic.silos.verdict import verdict
+from flic.tables import TableFederation
+
+OnStep = Callable[[int, int, str], None]
+"""Told after every step: how many are done, how many there are, and what is next."""
+
+
+@one_thread()
+def fit(
+    federation: TableFederation,
+    settings: FitSettings,
+    *,
+    workers: int = 1,
+    on_step: OnStep = lambda done, total, what: None,
+) -> FittedFederation:
+    """Every candidate on every split, then what each client keeps, trained on all its rows."""
+    refuse(federation, settings)
+    bench = Bench(federation, settings)
+    splits = outer_splits(federation.tables, settings)
+    total = len(splits) + 2
+    on_step(0, total, "splits")
+    results = []
+    for result in work_through(bench, splits, workers=workers):
+        results.append(result)
+        on_step(len(results), total, "splits")
+    everything = {table.name: np.arange(len(table)) for table in federation.tables}
+    final = bench.trial(everything, seed=settings.seed)
+    on_step(total - 1, total, "models")
+    encoded = bench.encode({name: (rows, rows[:0]) for name, rows in everything.items()})
+    learned = _learn_kept(bench, encoded, final)
+    metric = settings.metric_for(federation.task)
+    rows = {table.name: len(table) for table in federation.tables}
+    fitted = FittedFederation(
+        task=federation.task,
+        labels=federation.labels,
+        settings=settings,
+        verdict=verdict(results, final, metric=metric, rows=rows),
+        clients=_clients(federation, encoded, final, learned),
+        shared=learned[FlicNetwork.name].shared if FlicNetwork.name in learned else {},
+        known=final.known,
+        temperatures=final.temperatures,
+        weights=final.weights.of_all,
+        records=learned[FlicNetwork.name].records if FlicNetwork.name in learned else (),
+        portrait={
+            **portrait(bench, splits[0], results[0].trial.temperatures.get(FlicNetwork.name)),
+            "traffic": _traffic(federation.names, learned),
+        },
+        environment=environment(),
+        notices=(
+            *federation.notices,
+            *_explanations(encoded, settings, learned),
+            *_mixes(final),
+        ),
+        linked=learned[LinkedColumns.name].linked if LinkedColumns.name in learned else None,
+    )
+    on_step(total, total, "done")
+    return fitted
+
+
+def refuse(federation: TableFederation, settings: FitSettings) -> None:
+    """Refuse, before work starts, settings with which these tables cannot be fitted."""
+    _refuse_candidates(settings, federation.task.name)
+    outer_splits(federation.tables, settings)
+    bench = Bench(federation, settings)
+    encoded = bench.encode({t.name: (np.arange(len(t)), np.arange(0)) for t in federation.tables})
+    for name in bench.served:
+        candidate = bench.offered[name]
+        if isinstance(candidate, Network):
+            candidate.refuse(encoded, settings)
+
+
+def _refuse_candidates(settings: FitSettings, task: TaskName) -> None:
+    """Refuse candidates that nobody knows, or of which none stays alone."""
+    unknown = [name for name in settings.candidates if name not in CANDIDATES]
+    if unknown:
+        raise ConfigError(
+            f"candidates: got {', '.join(map(repr, unknown))}; expected some of "
+            f"{', '.join(CANDIDATES)}. Correct the names, or leave the key out for all."
+        )
+    if Mix.name in settings.candidates and len({*settings.candidates}) < 3:
+        raise ConfigError(
+            f"candidates: got {', '.join(settings.candidates)}; expected two or more beside "
+            f"{Mix.name!r}, of which it is a mix. Add some, or leave it out."
+        )
+    alone = [name for name, c in CANDIDATES.items() if not c.federated and task in c.tasks]
+    chosen = settings.candidates or tuple(CANDIDATES)
+    if not {*alone} & {*chosen}:
+        raise ConfigError(
+            f"candidates: got {', '.join(chosen)}, none of which stays alone in a {task}; expected "
+            f"one to compare with, of {', '.join(alone)}. Add one."
+        )
+
+
+def _learn_kept(bench: Bench, encoded: EncodedFederation, final: Trial) -> dict[str, Learned]:
+    """Models of all rows by every candidate that someone keeps, or that newcomers may join."""
+    kept = {choice.candidate for choice in final.choices["kept"].values()}
+    return bench.learn_all({*kept, FlicNetwork.name, LinkedColumns.name}, encoded, final)
+
+
+def _traffic(names: Sequence[str], learned: Mapping[str, Learned]) -> list[dict[str, Any]]:
+    """What leaves each client for the models that are kept, and for those that newcomers join."""
+    return [
+        {
+            "client": client,
+            "tensors": [
+                {**asdict(tensor), "name": f"{candidate}: {tensor.name}"}
+                for candidate, own in learned.items()
+                for tensor in own.sent.get(client, ())
+            ],
+        }
+        for client in names
+    ]
+
+
+def _explanations(
+    encoded: EncodedFederation, settings: FitSettings, learned: Mapping[str, Learned]
+) -> Sequence[str]:
+    linked = learned[LinkedColumns.name].linked if LinkedColumns.name in learned else None
+    return explanations(encoded, settings, linked) if linked is not None else ()
+
+
+def _mixes(final: Trial) -> Iterator[str]:
+    """What mixes are of: by the rows of all clients, and where one is kept, by the others'."""
+    if final.weights.of_all:
+        yield f"a mix of all is of {_shown(final.weights.of_all)} by the rows of all clients."
+    for client, choice in final.choices["kept"].items():
+        if choice.candidate == Mix.name:
+            yield f"client '{client}': its mix is of {_shown(final.weights.of_client[client])}."
+
+
+def _shown(weights: Weighed) -> str:
+    ordered = sorted(weights.items(), key=lambda item: -item[1])
+    return ", ".join(f"{name} {weight:.0%}" for name, weight in ordered)
+
+
+def _clients(
+    federation: TableFederation,
+    encoded: EncodedFederation,
+    final: Trial,
+    learned: Mapping[str, Learned],
+) -> dict[str, FittedClient]:
+    found = {}
+    for table, silo in zip(federation.tables, encoded.silos, strict=True):
+        name = final.choices["kept"][table.name].candidate
+        kept = (name, final.temperatures.get(name), learned[name].models[table.name])
+        client = FittedClient.of(table, silo.encoder, kept, federation.task, federation.labels)
+        found[table.name] = client
+    return found

@@ -1,0 +1,240 @@
+"""Linked columns: a candidate for members, and for those who come later or learn again.
+
+What the federation shares of them, everyone's sums, is enough for a model of new rows: nothing is
+trained, and nothing leaves.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from flic.algorithms.agreed import Agreed
+from flic.algorithms.experts import Known
+from flic.algorithms.linked import Linked
+from flic.algorithms.pooling import Sent
+from flic.algorithms.questions import EXPERTS
+from flic.algorithms.unlikeness import unlike
+from flic.data.client_data import ClientData, FederatedData, Split
+from flic.data.schema import FeatureSchema, SharedFeatures
+from flic.data.task import Task
+from flic.federation.journal import MemoryJournal
+from flic.federation.loop import Simulation
+from flic.federation.roster import Roster
+from flic.federation.work import Workshop
+from flic.shapes import Named
+from flic.silos.candidate import Candidate, Learned, schedule
+from flic.silos.encoding import EncodedFederation, EncodedSilo, linked_features, linked_spaces
+from flic.silos.models import LinkedModel
+from flic.silos.settings import FitSettings
+from flic.silos.traffic import Overheard
+from flic.tables.encoder import TableEncoder
+
+
+@dataclass(frozen=True, eq=False)
+class LinkedState:
+    """What a federation shares of its linked columns."""
+
+    spaces: Mapping[str, SharedFeatures] = field(default_factory=dict[str, SharedFeatures])
+    seed: int = 0
+    tensors: Named = field(default_factory=dict[str, Tensor])  # everyone's sums and merits
+
+    def agreed(self, settings: FitSettings, task: Task) -> Agreed:
+        """What clients agree on."""
+        return Agreed(settings.method.linked, self.spaces, task, self.seed)
+
+    def space_of(self, names: Sequence[str]) -> str | None:
+        """Space that has most of some features; None if none has any."""
+        common = {s: len({*names} & {*shared.names}) for s, shared in self.spaces.items()}
+        best = max(common, key=lambda space: common[space], default=None)
+        return best if best is not None and common[best] else None
+
+
+class LinkedColumns(Candidate):
+    """Pooled statistics of columns of the same name, in closed form."""
+
+    name = "linked"
+    title = "linked columns: pooled statistics"
+    federated = True
+
+    def served(self, encoded: EncodedFederation) -> list[str]:
+        return list(linked_spaces({s.name: linked_features(s)[0] for s in encoded.silos}))
+
+    def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
+        names = {silo.name: linked_features(silo)[0] for silo in encoded.silos}
+        spaces = linked_spaces(names)
+        silos = [silo for silo in encoded.silos if silo.name in spaces]
+        clients = tuple(in_shared_units(silo, spaces[silo.name]) for silo in silos)
+        data = FederatedData("tables", encoded.task, clients)
+        roster = Roster(data, settings.method.embedding, dtype=torch.float32)
+        algorithm = Linked(settings.method, roster.population, seed=seed, dtype=torch.float64)
+        journal, workshop = MemoryJournal(), Workshop(algorithm, roster, seed)
+        runner = Overheard(workshop)
+        for _ in Simulation(workshop, schedule(settings.method), journal, runner).steps():
+            pass
+        assert journal.server is not None
+        state = LinkedState(algorithm.agreed.shared, seed, journal.server.shared)
+        known = {c.name: Known(algorithm.agreed, state.tensors, c) for c in clients}
+        models = {silo.name: _model(known[silo.name], silo) for silo in silos}
+        return Learned(models, journal.records, state.tensors, state, runner.sent())
+
+
+class JoinedLinked(Candidate):
+    """Linked columns for new rows: everyone's sums are as they are, less those that were sent."""
+
+    name = LinkedColumns.name
+    title = LinkedColumns.title
+    federated = True
+
+    def __init__(self, state: LinkedState, sent: Sent | None = None) -> None:
+        self._state, self._sent = state, sent or {}
+
+    def served(self, encoded: EncodedFederation) -> list[str]:
+        return [silo.name for silo, _ in self._linked(encoded)]
+
+    def _linked(self, encoded: EncodedFederation) -> Iterator[tuple[EncodedSilo, str]]:
+        for silo in encoded.silos:
+            space = self._state.space_of(linked_features(silo)[0])
+            if space is not None:
+                yield silo, space
+
+    def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
+        del seed  # nothing is drawn
+        agreed = self._state.agreed(settings, encoded.task)
+        models = {}
+        for silo, space in self._linked(encoded):
+            client = in_shared_units(silo, space)
+            known = Known(agreed, self._state.tensors, client, self._sent)
+            models[silo.name] = _model(known, silo)
+        return Learned(models)
+
+
+def _model(known: Known, silo: EncodedSilo) -> LinkedModel:
+    """The client's model for rows in its own units, and what of everyone's sums is its own."""
+    model = in_own_units(known.model(), silo)
+    sent: Sent = {"linear": known.pool.sent("linear"), "mapped": known.pool.sent("mapped")}
+    return LinkedModel(model, silo.data.classes, known.agreed.task.num_outputs, sent)
+
+
+def in_own_units(model: Named, silo: EncodedSilo) -> dict[str, Tensor]:
+    """A model of rows in shared units, for rows in the client's own.
+
+    (f x + o − m) / s = (x − (m − o)/f) / (s/f)
+    """
+    _, factor, offset = linked_features(silo)
+    shift, scale = (model["shift"] - offset) / factor, model["scale"] / factor
+    return {**model, "shift": shift, "scale": scale}
+
+
+def in_shared_units(silo: EncodedSilo, space: str) -> ClientData:
+    """The client as others know its columns: by their shared names, in the shared units."""
+    names, factor, offset = linked_features(silo)
+    client = silo.plain
+    train = Split((client.train.x * factor + offset).float(), client.train.y)
+    test = Split((client.test.x * factor + offset).float(), client.test.y)
+    return replace(client, schema=FeatureSchema(space, tuple(names)), train=train, test=test)
+
+
+# ---- what came of it, in sentences ---------------------------------------------------------------
+
+MOST_COLUMNS = 30
+"""Linked columns of a client up to which it is found out what each link is worth."""
+
+_CARRIERS = 3
+_HOW = {"location": "lies", "contrast": "tells the classes apart", "scale": "varies"}
+
+
+def explanations(
+    encoded: EncodedFederation,
+    settings: FitSettings,
+    linked: LinkedState,
+    sent: Sent | None = None,
+) -> list[str]:
+    """What came of linked columns for each client; of newcomers, nothing is in the sums."""
+    agreed = linked.agreed(settings, encoded.task)
+    silos = {silo.name: silo for silo in encoded.silos}
+    known = {
+        name: Known(agreed, linked.tensors, in_shared_units(silo, space), sent)
+        for name, silo in silos.items()
+        for space in [linked.space_of(linked_features(silo)[0])]
+        if space is not None
+    }
+    return sentences({name: silo.encoder for name, silo in silos.items()}, known)
+
+
+def sentences(encoders: Mapping[str, TableEncoder], known: Mapping[str, Known]) -> list[str]:
+    """Columns that are unlike the others', which expert serves whom, and which links carry it."""
+    return [*_unlike(encoders, known), *_experts(known), *_carriers(encoders, known)]
+
+
+def _unlike(encoders: Mapping[str, TableEncoder], known: Mapping[str, Known]) -> Iterator[str]:
+    """The odd client of each feature; others are far off because of it."""
+    found: dict[tuple[str, str], list[tuple[float, str, str]]] = {}
+    for name, own in known.items():
+        encoder, keys = encoders[name], own.client.schema.features
+        sources = dict(zip(keys, zip(encoder.features, encoder.sources, strict=True), strict=True))
+        for key, kind, far in unlike(own):
+            feature, source = sources[key]
+            # How often a level occurs fixes how much its indicator varies.
+            if kind != "scale" or feature == source:
+                found.setdefault((key, kind), []).append((far, name, source))
+    worst: dict[str, tuple[float, str, str, str]] = {}
+    for (key, kind), every in found.items():
+        far, name, source = _odd_one(every)
+        worst[key] = max(worst.get(key, (0.0, "", "", "")), (abs(far), name, source, kind))
+    told: set[tuple[str, str]] = set()
+    for far, name, column, kind in sorted(worst.values(), reverse=True):
+        if (name, column) not in told:
+            told.add((name, column))
+            yield (
+                f"client '{name}': column '{column}' behaves unlike the others': given the label, "
+                f"how it {_HOW[kind]} is {far:.0f} times as far from theirs as is usual in this "
+                "federation. Check its unit and meaning; correct it with links, or list it in "
+                "unlinked."
+            )
+
+
+def _odd_one(found: Sequence[tuple[float, str, str]]) -> tuple[float, str, str]:
+    """Who is off to the side where fewer are, and there the furthest."""
+    sides = [[own for own in found if (own[0] > 0) == above] for above in (True, False)]
+    fewest = min(len(side) for side in sides if side)
+    return max((own for side in sides if len(side) == fewest for own in side), key=_distance)
+
+
+def _distance(found: tuple[float, str, str]) -> float:
+    return abs(found[0])
+
+
+def _experts(known: Mapping[str, Known]) -> Iterator[str]:
+    for name, own in known.items():
+        merits, weights = own.best_merits(), own.model()["weights"].tolist()
+        gains = [
+            f"{expert} {merits[expert] - merits['own']:+.3f} (weight {weight:.0%})"
+            for expert, weight in zip(EXPERTS[1:], weights[1:], strict=True)
+        ]
+        yield (
+            f"client '{name}': cross-validated {own.question.word} of its linked columns against "
+            f"its own rows alone: {', '.join(gains)}, mix {merits['mix'] - merits['own']:+.3f}."
+        )
+
+
+def _carriers(encoders: Mapping[str, TableEncoder], known: Mapping[str, Known]) -> Iterator[str]:
+    """The links that a client would miss most."""
+    for name, own in known.items():
+        encoder, keys = encoders[name], own.client.schema.features
+        features: dict[str, list[str]] = {}
+        for key, source, linked in zip(keys, encoder.sources, own.pool.is_linked, strict=True):
+            if linked:
+                features.setdefault(source, []).append(key)
+        if not 1 < len(features) <= MOST_COLUMNS:
+            continue
+        worth = {source: own.worth_of_links(all_of) for source, all_of in features.items()}
+        best = sorted(worth, key=lambda source: -worth[source])[:_CARRIERS]
+        told = [f"'{source}' {worth[source]:+.3f}" for source in best if worth[source] >= 0.0005]
+        yield (
+            f"client '{name}': its links are worth most at {', '.join(told)}: so much of the "
+            f"cross-validated {own.question.word} is lost without each."
+            if told
+            else f"client '{name}': no single link of its {len(features)} is missed by itself."
+        )

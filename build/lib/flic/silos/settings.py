@@ -1,0 +1,104 @@
+"""Settings of a fit on tables: how rows are split, what is compared, how networks train.
+
+The `[fit]` table of a federation.toml, or the keyword arguments of `Federation.fit`.
+"""
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+from pydantic import Field, ValidationError, field_validator
+
+from flic.data.task import Task, TaskName
+from flic.errors import ConfigError
+from flic.method_settings import MetaClasses, MethodSettings
+from flic.presets import PRESETS
+from flic.settings import Section, explain, merge
+
+ClassMetric = Literal["accuracy", "balanced_accuracy", "auroc", "log_loss", "calibration_error"]
+ResponseMetric = Literal["r2", "rmse", "mae"]
+Metric = Literal[ClassMetric, ResponseMetric]
+
+#: Networks for tables: few silos, all of them active, few rows and uneven classes each. The head
+#: predicts, since the nearest anchor knows nothing of how frequent a class is.
+NETWORK: dict[str, Any] = merge(
+    PRESETS["recommended"],
+    {
+        "training": {
+            "rounds": 12,
+            "participation": 1.0,
+            "local": "20 steps",  # not epochs: a silo of 30 rows would hardly move
+            "shared": "5 steps",
+            "batch_size": 32,
+        },
+        "embedding": {"hidden": [64], "latent_dim": 16},
+        "pretraining": {"epochs": 20, "batch_size": 32},
+        "model": {"predict_by": "head"},
+        # What a real federation tells, so that a verdict is of what one would have.
+        "linked": {"told_per_value": 0.5},
+    },
+)
+
+
+class FitSettings(Section):
+    """All that a fit depends on besides the tables."""
+
+    seed: int = Field(default=0, ge=0)
+    repeats: int = Field(default=5, ge=2, le=1000)  # splits, or passes of cross-validation
+    scheme: Literal["auto", "splits", "cross-validation"] = "auto"
+    test_share: float = Field(default=0.25, gt=0, le=0.5)
+    folds: int = Field(default=3, ge=2)  # within the training rows, to choose a model
+    metric: Metric | None = None  # None: accuracy, or R²
+    candidates: tuple[str, ...] = ()  # names of the models to compare; empty: all
+    meta_classes: MetaClasses = None  # anchors, or the anchor of each class
+    network: dict[str, Any] = Field(default_factory=dict)  # on top of NETWORK, section by section
+
+    @field_validator("network")
+    @classmethod
+    def _known_settings(cls, network: dict[str, Any]) -> dict[str, Any]:
+        MethodSettings.model_validate(merge(NETWORK, network))
+        return network
+
+    @property
+    def has_usual_candidates(self) -> bool:
+        """Whether all candidates are compared as they are, which any tables allow."""
+        return not (self.candidates or self.network or self.meta_classes)
+
+    @cached_property
+    def method(self) -> MethodSettings:
+        """Settings of the networks."""
+        return self.method_with({})
+
+    def method_with(self, changes: Mapping[str, Any]) -> MethodSettings:
+        """Settings of networks that want some other than the usual; the user's own come last."""
+        usual = merge(NETWORK, {"anchors": {"meta_classes": self.meta_classes}})
+        return MethodSettings.model_validate(merge(merge(usual, changes), self.network))
+
+    def metric_for(self, task: Task) -> str:
+        """The metric of the verdict."""
+        return self.metric or ("accuracy" if task.name == "classification" else "r2")
+
+
+def fit_settings(raw: Mapping[str, Any], *, task: TaskName, source: str) -> FitSettings:
+    """The settings, or one error that lists every bad key."""
+    try:
+        settings = FitSettings.model_validate_json(json.dumps(raw, default=str), strict=True)
+    except ValidationError as error:
+        lines = [f"{source}:", *(_explain(problem) for problem in error.errors())]
+        raise ConfigError("\n  ".join(lines)) from None
+    kind = ClassMetric if task == "classification" else ResponseMetric
+    if settings.metric is not None and settings.metric not in get_args(kind):
+        raise ConfigError(
+            f"{source}: metric is {settings.metric!r}, and the task is {task}; expected one "
+            f"of {', '.join(get_args(kind))}."
+        )
+    return settings
+
+
+def _explain(problem: Mapping[str, Any]) -> str:
+    """One sentence for one problem, of the fit itself or of its networks."""
+    first, *rest = problem["loc"]
+    if first != "network" or not rest:
+        return explain(problem, FitSettings)
+    return f"network.{explain({**problem, 'loc': rest}, MethodSettings)}"

@@ -1,0 +1,328 @@
+"""Does joining help me? Alone against the federation, per client, with an interval and a sentence.
+
+Differences are paired: both sides were chosen, trained and tested on the same rows of each
+split. Splits overlap, so the variance of their mean is corrected (Nadeau and Bengio 2003).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from flic.errors import ConfigError
+from flic.silos.candidates import CANDIDATES
+from flic.silos.choice import Choice
+from flic.silos.evaluation import SplitResult, Trial
+from flic.silos.metrics import HIGHER_IS_BETTER
+
+Word = Literal["helps", "no difference shown", "harms"]
+
+_AS_PERCENT = ("accuracy", "balanced_accuracy")
+_OVERALL = ("all_clients", "kept_against_alone", "kept_against_best")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A mean over splits with its 95 % interval; positive is better, whatever the metric."""
+
+    mean: float
+    low: float
+    high: float
+
+    def within(self, most: float) -> "Difference":
+        """The same where no difference can be larger than `most`."""
+        return replace(self, low=max(self.low, -most), high=min(self.high, most))
+
+    @property
+    def word(self) -> Word:
+        """What the interval shows."""
+        if self.low > 0:
+            return "helps"
+        return "harms" if self.high < 0 else "no difference shown"
+
+
+@dataclass(frozen=True)
+class ClientVerdict:
+    """One client's line."""
+
+    client: str
+    rows: int
+    alone: str  # the candidate most often chosen among those that stay alone
+    alone_score: float
+    federation: str  # likewise among the federated ones
+    federation_score: float
+    difference: Difference
+    kept: str  # what the client keeps in the end
+    kept_score: float  # held-out score of whatever it would have kept, split by split
+    kept_against_alone: Difference
+    splits: int
+    reason: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The whole answer."""
+
+    metric: str
+    splits: int
+    clients: tuple[ClientVerdict, ...]
+    all_clients: Difference  # mean over clients of federation against alone
+    kept_against_alone: Difference  # mean over clients of what is kept against alone
+    best: str  # candidate that would have been best for all clients together, in hindsight
+    kept_against_best: Difference  # mean over clients of what is kept against that one
+    candidates: Mapping[str, Mapping[str, Mapping[str, float]]]  # candidate → client → metric, mean
+
+    def dump(self) -> dict[str, Any]:
+        """The verdict as plain values."""
+        return asdict(self)
+
+    @classmethod
+    def load(cls, raw: Mapping[str, Any]) -> "Verdict":
+        """The verdict from plain values, of which those that are not known are None."""
+        scores = ("alone_score", "federation_score", "kept_score")
+        lines = tuple(
+            ClientVerdict(
+                **{
+                    **line,
+                    **{name: _number(line[name]) for name in scores},
+                    "difference": _difference(line["difference"]),
+                    "kept_against_alone": _difference(line["kept_against_alone"]),
+                }
+            )
+            for line in raw["clients"]
+        )
+        candidates = {
+            name: {c: {m: _number(v) for m, v in own.items()} for c, own in by_client.items()}
+            for name, by_client in raw["candidates"].items()
+        }
+        overall = {n: _difference(raw[n]) for n in _OVERALL}
+        return cls(**{**raw, **overall, "clients": lines, "candidates": candidates})
+
+    def __getitem__(self, client: str) -> ClientVerdict:
+        found = {line.client: line for line in self.clients}
+        if client not in found:
+            raise ConfigError(
+                f"the verdict has no client {client!r}; expected one of "
+                f"{', '.join(map(repr, found))}. Correct the name."
+            )
+        return found[client]
+
+    def __str__(self) -> str:
+        return "\n".join(line.sentence for line in self.clients)
+
+
+def _difference(raw: Mapping[str, float | None]) -> Difference:
+    unknown = {"low": -np.inf, "high": np.inf}
+    return Difference(**{n: unknown.get(n, np.nan) if v is None else v for n, v in raw.items()})
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+def verdict(
+    results: Sequence[SplitResult],
+    final: Trial,
+    *,
+    metric: str,
+    rows: Mapping[str, int],
+) -> Verdict:
+    """The verdict from all splits, and the choice that all rows together ask for."""
+    chosen = {
+        kind: {client: _scores(results, kind, client, metric) for client in rows}
+        for kind in ("alone", "federated", "kept")
+    }
+    best = _best(results, metric, list(rows))
+    chosen["best"] = {c: _figures(results, best, c, metric) for c in rows}
+    share = float(np.mean([list(result.test_share.values()) for result in results]))
+
+    def against(other: str, kind: str, clients: Sequence[str]) -> Difference:
+        sign = 1.0 if HIGHER_IS_BETTER[metric] else -1.0
+        gains = [chosen[kind][c] - chosen[other][c] for c in clients]
+        tested = share * sum(rows[c] for c in clients)
+        least = 0.5 / max(1.0, tested) if metric in _AS_PERCENT else 0.0
+        found = difference(sign * np.mean(gains, axis=0), share, least=least)
+        return found.within(1.0) if metric in _AS_PERCENT else found
+
+    lines = tuple(
+        _line(client, count, results, final, chosen, metric, partial(against, "alone"))
+        for client, count in rows.items()
+    )
+    return Verdict(
+        metric=metric,
+        splits=len(results),
+        clients=lines,
+        all_clients=against("alone", "federated", list(rows)),
+        kept_against_alone=against("alone", "kept", list(rows)),
+        best=best,
+        kept_against_best=against("best", "kept", list(rows)),
+        candidates=_means(results),
+    )
+
+
+def difference(gains: np.ndarray, test_share: float, *, least: float = 0.0) -> Difference:
+    """Mean gain over splits with an interval that knows that splits share training rows.
+
+    A share of rows moves in steps: equal gains on few splits are luck, so their deviation is
+    `least` at the least, half a step.
+    """
+    from scipy.stats import t as student
+
+    gains = gains[~np.isnan(gains)]
+    if len(gains) < 2:
+        return Difference(float(gains.mean()) if len(gains) else np.nan, -np.inf, np.inf)
+    mean, count = float(gains.mean()), len(gains)
+    variance = max(float(gains.var(ddof=1)), least**2) * (1 / count + test_share / (1 - test_share))
+    half = float(student.ppf(0.975, count - 1) * np.sqrt(variance))
+    return Difference(mean, mean - half, mean + half)
+
+
+def _scores(results: Sequence[SplitResult], kind: str, client: str, metric: str) -> np.ndarray:
+    """The client's held-out figure on every split, by what it had chosen there.
+
+    Where nothing federated can serve a client, it stays alone: the difference is then 0.
+    """
+    found = []
+    for result in results:
+        choices = result.trial.choices
+        choice = choices[kind].get(client) or choices["alone"][client]
+        found.append(result.figures[choice.candidate][client][metric])
+    return np.array(found)
+
+
+def _best(results: Sequence[SplitResult], metric: str, clients: Sequence[str]) -> str:
+    """The candidate with the best mean held-out figure, of those that serve all clients."""
+    sign = 1.0 if HIGHER_IS_BETTER[metric] else -1.0
+    able = [name for name, own in results[0].figures.items() if {*clients} <= {*own}]
+    means = {
+        name: _nanmean(_nanmean(_figures(results, name, c, metric)) for c in clients)
+        for name in able
+    }
+    return max(able, key=lambda name: np.nan_to_num(sign * means[name], nan=-np.inf))
+
+
+def _figures(
+    results: Sequence[SplitResult], candidate: str, client: str, metric: str
+) -> np.ndarray:
+    return np.array([result.figures[candidate][client][metric] for result in results])
+
+
+def _line(
+    client: str,
+    rows: int,
+    results: Sequence[SplitResult],
+    final: Trial,
+    chosen: Mapping[str, Mapping[str, np.ndarray]],
+    metric: str,
+    against_alone: Callable[[str, Sequence[str]], Difference],
+) -> ClientVerdict:
+    federation = _usual(results, "federated", client)
+    gain = against_alone("federated", [client]) if federation else Difference(0.0, 0.0, 0.0)
+    kept = final.choices["kept"][client]
+    own = {kind: _nanmean(chosen[kind][client]) for kind in chosen}
+    return ClientVerdict(
+        client=client,
+        rows=rows,
+        alone=_usual(results, "alone", client),
+        alone_score=own["alone"],
+        federation=federation,
+        federation_score=own["federated"],
+        difference=gain,
+        kept=kept.candidate,
+        kept_score=own["kept"],
+        kept_against_alone=against_alone("kept", [client]),
+        splits=len(results),
+        reason=reason(kept),
+        sentence=sentence(client, gain, kept, metric, served=_served(results, client)),
+    )
+
+
+def _served(results: Sequence[SplitResult], client: str) -> bool | None:
+    """Whether anything federated can serve the client; None if nothing federated was compared."""
+    federated = [own for name, own in results[0].figures.items() if CANDIDATES[name].federated]
+    return any(client in own for own in federated) if federated else None
+
+
+def _usual(results: Sequence[SplitResult], kind: str, client: str) -> str:
+    chosen = [result.trial.choices[kind].get(client) for result in results]
+    names = Counter(choice.candidate for choice in chosen if choice is not None)
+    return names.most_common(1)[0][0] if names else ""
+
+
+def _means(results: Sequence[SplitResult]) -> dict[str, dict[str, dict[str, float]]]:
+    first = results[0].figures
+    return {
+        candidate: {
+            client: {
+                metric: _nanmean([r.figures[candidate][client][metric] for r in results])
+                for metric in figures
+            }
+            for client, figures in by_client.items()
+        }
+        for candidate, by_client in first.items()
+    }
+
+
+def _nanmean(values: Iterable[float]) -> float:
+    known = [value for value in values if value == value]
+    return float(np.mean(known)) if known else float("nan")
+
+
+def reason(choice: Choice) -> str:
+    """Why a model is kept, in a sentence."""
+    title = CANDIDATES[choice.candidate].title
+    if choice.runner_up is None:
+        return f"{title}: nothing else can serve this client."
+    other, say = CANDIDATES[choice.runner_up].title, f"{choice.own_weight:.0%}"
+    if choice.candidate != choice.usual:
+        usual = CANDIDATES[choice.usual].title
+        return (
+            f"over the federation {usual} did best in cross-validation; this client's own rows, "
+            f"with up to {say} of the say, put {title} ahead, by {choice.lead:.3f} of {other}."
+        )
+    return (
+        f"{title} did best in cross-validation over the federation, ahead of {other} by "
+        f"{choice.lead:.3f} for this client, whose own rows have "
+        f"{'no say' if say == '0%' else f'up to {say} of the say'}."
+    )
+
+
+def sentence(
+    client: str, gain: Difference, kept: Choice, metric: str, *, served: bool | None
+) -> str:
+    """The verdict in plain words; `served` as `_served` finds it."""
+    if served is None:
+        return f"Nothing federated was compared for {client}."
+    if not served:
+        return f"Nothing that is shared can serve {client}; stay alone."
+    title, stays = CANDIDATES[kept.candidate].title, not CANDIDATES[kept.candidate].federated
+    after = "stay alone" if stays else f"keep {title}"
+    if np.isnan(gain.mean):
+        name = metric.replace("_", " ")
+        return f"Not known for {client}: {name} is not defined on its held-out rows; {after}."
+    mean, low, high = (shown(metric, value) for value in (gain.mean, gain.low, gain.high))
+    by = f"{mean} (95 % interval {low} to {high})"
+    if gain.word == "no difference shown":
+        return f"No difference shown for {client}: {by}; {after}."
+    if (gain.word == "helps") == stays:  # splits and all rows together do not agree
+        after = f"yet all rows together chose {title}: keep that"
+    return f"Joining {gain.word} {client}: {by}; {after}."
+
+
+def shown(metric: str, value: float) -> str:
+    """A difference in a sentence."""
+    return signed(metric, value) + (" points" if metric in _AS_PERCENT else "")
+
+
+def signed(metric: str, value: float) -> str:
+    """A difference in a table: percentage points, or the metric's own unit."""
+    return f"{100 * value:+.1f}" if metric in _AS_PERCENT else f"{value:+.3f}"
+
+
+def as_text(metric: str, value: float) -> str:
+    """A score as people read it."""
+    return f"{100 * value:.1f} %" if metric in _AS_PERCENT else f"{value:.3f}"

@@ -1,0 +1,241 @@
+"""From raw values to typed columns: what kind each column is, and rows in the form of their kinds.
+
+Part 1 of the flow, for tables. `find_columns` looks once, at fitting; `conform` puts any later
+rows into the same columns.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from flic.errors import DataError
+from flic.tables.declared import Declared, Kind
+from flic.tables.labels import quoted
+from flic.tables.table import Column
+from flic.tables.values import (
+    BOOLEANS,
+    PARSERS,
+    column_of,
+    formed,
+    has_decimal_comma,
+    in_form,
+    is_code,
+    is_compact_date,
+    month_first,
+    parse_date,
+    parse_number,
+    texts,
+)
+
+FEW_LEVELS = 40
+FEW_LEVELS_SHARE = 0.2
+LONG_TEXT = 20  # letters, on average
+MOSTLY_NUMBERS = 0.5  # share of the rows from which words among numbers are questioned
+_EXAMPLES = 3
+
+
+@dataclass(frozen=True)
+class Found:
+    """Feature columns of a frame, and what is to be said about the others."""
+
+    columns: tuple[Column, ...]
+    notices: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+def find_columns(frame: pd.DataFrame, declared: Declared) -> tuple[Column, ...]:
+    """Feature columns of a raw frame with their kinds; the label column is to be dropped.
+
+    Raises:
+        DataError: listing every column whose values do not fit together.
+    """
+    found = look_at_columns(frame, declared)
+    if found.problems:
+        raise DataError("\n".join(found.problems))
+    return found.columns
+
+
+def look_at_columns(frame: pd.DataFrame, declared: Declared) -> Found:
+    """The columns that can be used, and everything that is wrong with the others."""
+    columns: list[Column] = []
+    empty: list[str] = []
+    problems: list[str] = []
+    left_out = {*declared.left_out}
+    for name in frame.columns:
+        if name in left_out:
+            continue
+        values = texts(column_of(frame, name), declared)
+        if all(value is None for value in values):
+            empty.append(name)
+            continue
+        kind = declared.kinds.get(name) or _kind(values)
+        wrong = _wrong(name, values, kind, is_declared=name in declared.kinds)
+        if wrong is None:
+            columns.append(Column(name, kind))
+        else:
+            problems.append(wrong)
+    return Found(tuple(columns), tuple(_about_left_out(frame, declared, empty)), tuple(problems))
+
+
+def as_others(frame: pd.DataFrame, declared: Declared, kinds: Mapping[str, Kind]) -> Declared:
+    """Declarations with the kinds that others give to columns of which nothing is said.
+
+    A column whose values are not of that kind keeps its own.
+    """
+    said = {*declared.left_out, *declared.kinds}
+    found = {column.name: column.kind for column in look_at_columns(frame, declared).columns}
+    others: dict[str, Kind] = {
+        name: kind
+        for name, kind in kinds.items()
+        if name in frame.columns and name not in said and found.get(name) != kind
+    }
+
+    def fits(name: str) -> bool:
+        whole = Declared.of_kinds({name: others[name]}).over(declared)
+        return not look_at_columns(frame.filter(items=[name]), whole).problems
+
+    return Declared.of_kinds({name: others[name] for name in others if fits(name)}).over(declared)
+
+
+def _about_left_out(frame: pd.DataFrame, declared: Declared, empty: list[str]) -> Iterator[str]:
+    ids = [name for name in declared.ids if name in frame.columns]
+    if ids:
+        yield f"{quoted(ids)} not used: declared as ids."
+    if empty:
+        yield f"{quoted(empty)} not used: all values are missing."
+
+
+# ---- kinds ---------------------------------------------------------------------------------
+
+
+def _kind(values: np.ndarray) -> Kind:
+    """Kind of a column by its values, None where missing."""
+    known = [value for value in values if value is not None]
+    levels = dict.fromkeys(known)
+    words = {level.casefold() for level in levels}
+    if len(words) == 2 and any(words == {*pair} for pair in BOOLEANS):
+        return "boolean"
+    numbers = [level for level in levels if parse_number(level) is not None]
+    if len(numbers) == len(levels):
+        return "category" if any(map(is_code, levels)) else "number"
+    share = sum(parse_number(value) is not None for value in known) / len(known)
+    if share >= MOSTLY_NUMBERS:
+        return "number"  # with words among them, which are questioned
+    if all(_looks_like_date(level) for level in levels):
+        return "date"
+    return "text" if _is_free_text(known, len(levels)) else "category"
+
+
+def _looks_like_date(text: str) -> bool:
+    return not is_compact_date(text) and (parse_date(text) is not None or month_first(text))
+
+
+def _is_free_text(known: Sequence[str], levels: int) -> bool:
+    few = levels <= FEW_LEVELS and 2 * levels <= len(known)
+    if few or levels <= FEW_LEVELS_SHARE * len(known):
+        return False
+    is_long = sum(map(len, known)) / len(known) > LONG_TEXT
+    return is_long or 2 * sum(" " in value for value in known) > len(known)
+
+
+def _wrong(name: str, values: np.ndarray, kind: Kind, *, is_declared: bool) -> str | None:
+    """What is wrong with the values of a column of this kind, if anything."""
+    known = [value for value in values if value is not None]
+    if sum(map(has_decimal_comma, known)) > len(known) / 2 and kind in ("number", "category"):
+        if is_declared and kind == "category":
+            return None
+        return (
+            f"column '{name}' has numbers with a decimal comma, such as '{known[0]}'; expected a "
+            f'point. Export them with a point, or declare categories = ["{name}"].'
+        )
+    parse = PARSERS[kind]
+    bad = [(row, v) for row, v in enumerate(values) if v is not None and parse(v) is None]
+    if not bad:
+        return None
+    if kind == "date" and any(month_first(value) for _, value in bad):
+        return (
+            f"column '{name}' has dates with the month first, such as '{bad[0][1]}'; expected "
+            "2024-03-31 or 31.03.2024 or 31/03/2024. Export them so, or drop the column."
+        )
+    return _mixed(name, bad, len(known), kind, is_declared)
+
+
+def _mixed(name: str, bad: list[tuple[int, str]], known: int, kind: Kind, is_declared: bool) -> str:
+    words = list(dict.fromkeys(value for _, value in bad))
+    rows = ", ".join(str(row + 1) for row, _ in bad[:_EXAMPLES])
+    listed = ", ".join(f'"{word}"' for word in words[:_EXAMPLES])
+    what = f"is declared a {kind}" if is_declared else f"has mixed types: mostly {kind}s"
+    return (
+        f"column '{name}' {what}, but {len(bad)} of {known} values are not, such as "
+        f'{quoted(words[:_EXAMPLES])} (data rows {rows}); expected one type. If they mean "not '
+        f'measured", declare missing = {{ "{name}" = [{listed}] }}; if they are levels, '
+        f'categories = ["{name}"].'
+    )
+
+
+# ---- rows in the form of known columns -----------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BadValues:
+    """Values of one column that are none of its kind."""
+
+    kind: Kind
+    count: int
+    row: int  # of the first, from 1
+    first: str
+
+
+@dataclass(frozen=True)
+class Oddities:
+    """What was odd about some rows: their columns, and single values by column."""
+
+    names: tuple[str, ...]
+    bad: Mapping[str, BadValues]
+
+
+def conform(
+    frame: pd.DataFrame, columns: Sequence[Column], declared: Declared
+) -> tuple[pd.DataFrame, Oddities]:
+    """Rows of a raw frame in the form of `columns`, in their order, and what was odd about them.
+
+    Columns that are absent, and values that are none of their kind, are missing; columns that
+    are not known go unused.
+    """
+    formed_columns: dict[str, pd.Series] = {}
+    found: dict[str, BadValues] = {}
+    for column in columns:
+        if column.name not in frame.columns:
+            formed_columns[column.name] = formed([None] * len(frame), column.kind, column.name)
+            continue
+        values, bad = in_form(column_of(frame, column.name), column.kind, declared)
+        formed_columns[column.name] = values
+        if bad:
+            first = str(column_of(frame, column.name).iloc[bad[0]])
+            found[column.name] = BadValues(column.kind, len(bad), bad[0] + 1, first)
+    index = pd.RangeIndex(len(frame))
+    odd = Oddities(tuple(_about_names(frame, columns, declared)), found)
+    return pd.DataFrame(formed_columns, index=index), odd
+
+
+def about_bad(column: str, bad: BadValues) -> str:
+    """What was done about values that are none of their kind."""
+    return (
+        f"{bad.count} values of column '{column}' are no {bad.kind}, the first '{bad.first}' in "
+        f"row {bad.row}; they count as missing."
+    )
+
+
+def _about_names(
+    frame: pd.DataFrame, columns: Sequence[Column], declared: Declared
+) -> Iterator[str]:
+    wanted = [column.name for column in columns]
+    absent = [name for name in wanted if name not in frame.columns]
+    if absent:
+        yield f"has no column {quoted(absent)}; all their values count as missing."
+    known = {*wanted, *declared.left_out}
+    extra = [name for name in frame.columns if name not in known]
+    if extra:
+        yield f"has the further columns {quoted(extra)}, which are not used."

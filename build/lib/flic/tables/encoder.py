@@ -1,0 +1,101 @@
+"""From a client's columns to numbers: fitted on its training rows, kept by the client.
+
+Part 1 of the flow, for tables. Every part is a small frozen model of plain values, so what was
+fitted is saved as JSON that a person can read, and loading runs no code. Features are
+named after their column and mean the same at every client that has the column, except those
+that depend on one client's rows as a whole: they carry the client's name, and are never shared.
+
+skrub's TableVectorizer does the same job; it is not taken because its fitted state needs a
+pickle or megabytes of skops per client, and because its parts cannot name features across clients.
+"""
+
+from typing import Annotated
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+
+from flic.tables.declared import Kind
+from flic.tables.parts import Dates, Fitted, Levels, Numbers, Words, values_of
+from flic.tables.table import SiloTable
+
+# Categories with more levels are read as text: one-hot columns would hold a row or two each.
+ONE_HOT_LEVELS = 20
+
+
+def _kind_of(part: "AnyPart", source: str) -> Kind:
+    """Kind of a column that a part encodes."""
+    if isinstance(part, Numbers):
+        return "boolean" if source in part.booleans else "number"
+    if isinstance(part, Dates):
+        return "date"
+    return "text" if isinstance(part, Words) and not part.levels else "category"
+
+
+AnyPart = Annotated[Numbers | Levels | Dates | Words, Field(discriminator="kind")]
+
+
+class TableEncoder(Fitted):
+    """All parts of one client's encoding, in the order of its features."""
+
+    parts: list[AnyPart]
+
+    @classmethod
+    def fit(cls, table: SiloTable) -> "TableEncoder":
+        """Fit to a client's training rows."""
+        of_kind = {kind: [c.name for c in table.columns if c.kind == kind] for kind in _ORDER}
+        numbers = of_kind["number"] + of_kind["boolean"]
+        parts: list[AnyPart] = []
+        if numbers:
+            parts.append(Numbers.fit(table.frame, numbers, of_kind["boolean"]))
+        for column in of_kind["category"]:
+            levels = sorted({*values_of(table.frame, column).dropna()})
+            if len(levels) <= ONE_HOT_LEVELS:
+                parts.append(Levels.fit(table.frame, column))
+            else:
+                parts.append(Words.fit(table.frame, column, table.name, levels))
+        parts += [Dates.fit(table.frame, column) for column in of_kind["date"]]
+        parts += [Words.fit(table.frame, column, table.name) for column in of_kind["text"]]
+        return cls(parts=parts)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the encoded features; their number is k_i."""
+        return tuple(name for part in self.parts for name in part.features)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Column that each feature comes from."""
+        return tuple(name for part in self.parts for name in part.sources)
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Kind of the column that each feature comes from."""
+        return tuple(_kind_of(part, source) for part in self.parts for source in part.sources)
+
+    def unseen(self, frame: pd.DataFrame) -> dict[str, list[str]]:
+        """Levels that no training row had, by column."""
+        parts = [
+            p for p in self.parts if isinstance(p, Levels) or (isinstance(p, Words) and p.levels)
+        ]
+        new = {p.column: {*values_of(frame, p.column).dropna()} - {*p.levels} for p in parts}
+        return {column: sorted(levels) for column, levels in new.items() if levels}
+
+    @property
+    def read_by_letters(self) -> frozenset[str]:
+        """Columns whose levels resemble one another by their letters, new ones too."""
+        return frozenset(part.column for part in self.parts if isinstance(part, Words))
+
+    def transform(self, frame: pd.DataFrame) -> np.ndarray:
+        """Encoded rows as float32, a column per feature, standardised by the client's own rows."""
+        return self._joined(frame, [part.scale.apply(part.plain(frame)) for part in self.parts])
+
+    def plain(self, frame: pd.DataFrame) -> np.ndarray:
+        """The same rows in their own units, which mean the same at every client."""
+        return self._joined(frame, [part.plain(frame) for part in self.parts])
+
+    def _joined(self, frame: pd.DataFrame, parts: list[np.ndarray]) -> np.ndarray:
+        return np.hstack([np.empty((len(frame), 0)), *parts]).astype(np.float32)
+
+
+_ORDER = ("number", "boolean", "category", "date", "text")

@@ -1,0 +1,135 @@
+"""What is to be said about clients and their rows before anything is learnt from them.
+
+Part 1 of the flow, for tables: each function looks at one thing and gives a sentence per finding.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+import numpy as np
+from pandas.core.util.hashing import hash_pandas_object
+
+from flic.data.findings import Finding
+from flic.data.task import Classification, Regression, Task
+from flic.tables.declared import Declared
+from flic.tables.federation_file import unusable_name
+from flic.tables.labels import quoted
+from flic.tables.sources import RawClient, fatal, notice
+from flic.tables.table import Column, SiloTable
+
+LEAST_ROWS = 10
+
+
+def about_clients(raw: Sequence[RawClient], expected: int) -> Iterator[Finding]:
+    """Too few clients, and names that cannot be used."""
+    if expected == 1:
+        yield fatal(
+            None,
+            "the federation has one client; expected at least two, or there is nobody to learn "
+            "with. Add a client.",
+        )
+    names = [client.name for client in raw]
+    for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+        yield fatal(
+            None,
+            f"client name '{name}' is used more than once; expected one name per client, since "
+            "results go by name. Rename all but one.",
+        )
+    for name in names:
+        if problem := unusable_name(name):
+            yield fatal(None, problem)
+
+
+def about_same_rows(tables: Sequence[SiloTable]) -> Iterator[Finding]:
+    """Rows that two clients both have: what one holds out, the other trains on."""
+    for one, other in combinations(tables, 2):
+        common = [name for name in one.frame.columns if name in other.frame.columns]
+        if not common:
+            continue
+        first, second = (_single_rows(table, common) for table in (one, other))
+        same = len(np.intersect1d(first, second))
+        if same >= LEAST_ROWS and 2 * same >= min(len(first), len(second)):
+            yield notice(
+                None,
+                f"'{one.name}' and '{other.name}' have {same} rows in common. What one holds out "
+                "the other learns from, so a verdict on them is too good. Give each row to one "
+                "client.",
+            )
+
+
+def _single_rows(table: SiloTable, columns: list[str]) -> np.ndarray:
+    """Hashes of the rows that are unlike all others of the client, label included."""
+    rows = table.frame[columns].assign(label=table.y)
+    hashes, counts = np.unique(hash_pandas_object(rows, index=False), return_counts=True)
+    return hashes[counts == 1]
+
+
+def about_common(raw: Sequence[RawClient], common: Declared) -> Iterator[Finding]:
+    """Columns that are declared for all clients and found at none: mistyped, as a rule."""
+    seen = {name for client in raw for name in client.frame.columns}
+    nowhere = [name for name in common.columns if name not in seen]
+    if raw and nowhere:
+        yield fatal(
+            None,
+            f"the federation declares {quoted(nowhere)}; no client has such a column. Correct the "
+            "name, or remove it.",
+        )
+
+
+def about_own(raw: RawClient) -> Iterator[str]:
+    """Columns that a client itself declares and does not have."""
+    absent = [name for name in sorted(raw.own) if name not in raw.frame.columns]
+    if absent:
+        yield (
+            f"declares {quoted(absent)}; expected some of its columns "
+            f"{quoted(raw.frame.columns)}. Correct the names."
+        )
+
+
+def about_links(raw: RawClient, columns: Sequence[Column]) -> Iterator[str]:
+    """Links under which two columns would be one, or of which no unit can be converted."""
+    names = [raw.declared.shared_name(column.name, raw.name) for column in columns]
+    for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+        own = [c.name for c, shared in zip(columns, names, strict=True) if shared == name]
+        yield (
+            f"its columns {quoted(own)} are all shared as '{name}'; expected one of them. Correct "
+            "`links`."
+        )
+    for column in columns:
+        link = raw.declared.links.get(column.name)
+        if link and column.kind != "number" and (link.factor, link.offset) != (1.0, 0.0):
+            yield (
+                f"column '{column.name}' is a {column.kind}, and its link has a factor or offset; "
+                "expected these for numbers alone. Leave them out."
+            )
+
+
+def about_labels(
+    raw: RawClient, y: np.ndarray, task: Task, names: tuple[str, ...]
+) -> Iterator[Finding]:
+    """Labels that are missing, too few, all alike, or beyond the range."""
+    dropped = len(raw.frame) - len(y)
+    if dropped:
+        yield notice(raw.name, f"{dropped} rows have no label and are dropped.")
+    if len(y) < LEAST_ROWS:
+        yield fatal(
+            raw.name,
+            f"has {len(y)} rows with a label; expected at least {LEAST_ROWS}. Add rows, or leave "
+            "this client out.",
+        )
+    distinct = np.unique(y)
+    if len(distinct) == 1:
+        only = names[int(distinct[0])] if isinstance(task, Classification) else f"{distinct[0]:g}"
+        what = "class" if isinstance(task, Classification) else "response"
+        yield fatal(
+            raw.name,
+            f"has the {what} '{only}' only; expected at least two different ones. Add rows of "
+            "another, or leave this client out.",
+        )
+    if isinstance(task, Regression):
+        beyond = int(((y < task.low) | (y > task.high)).sum())
+        if beyond:
+            yield notice(
+                raw.name,
+                f"{beyond} responses lie outside the range {task.low:g} to {task.high:g}.",
+            )

@@ -1,0 +1,166 @@
+"""Files as data frames: CSV, TSV, Parquet, Feather, and queries on SQLite and DuckDB files.
+
+Part 1 of the flow, for tables. Whatever cannot be read is a `DataError` that names the file.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from flic.errors import DataError
+from flic.tables import databases
+from flic.tables.arrow import Source, first_line, refuse_repeated, to_pandas
+from flic.tables.delimited import open_delimited
+
+MAX_BYTES = 2**30
+"""Largest file that is read as a whole."""
+
+
+def _open_parquet(path: Path, file: BinaryIO, encoding: str) -> Source:
+    del path, encoding
+    parquet = pq.ParquetFile(file)
+    return Source(parquet.schema_arrow, parquet.iter_batches())
+
+
+def _open_feather(path: Path, file: BinaryIO, encoding: str) -> Source:
+    del path, encoding
+    feather = pa.ipc.open_file(file)
+    count = range(feather.num_record_batches)
+    return Source(feather.schema, (feather.get_batch(i) for i in count))
+
+
+_OPENERS: dict[str, Callable[[Path, BinaryIO, str], Source]] = {
+    ".csv": open_delimited,
+    ".tsv": open_delimited,
+    ".parquet": _open_parquet,
+    ".feather": _open_feather,
+    ".arrow": _open_feather,
+}
+"""How a file of each suffix is opened."""
+
+FORMATS = (*_OPENERS, *databases.SUFFIXES)
+
+
+def read_table(
+    path: Path, *, query: str | None = None, encoding: str = "utf-8", max_bytes: int = MAX_BYTES
+) -> pd.DataFrame:
+    """All rows of a file, or of a query on a database file.
+
+    Raises:
+        DataError: the file cannot be read; one sentence that says why and what to do.
+    """
+    _refuse_no_file(path)
+    suffix = path.suffix.lower()
+    if suffix in databases.SUFFIXES:
+        return databases.read_query(path, query)
+    if query is not None:
+        raise DataError(
+            f"{path}: got a query; expected one only for {', '.join(databases.SUFFIXES)} files. "
+            "Leave out `query`."
+        )
+    _refuse_large(path, max_bytes)
+    with _opened(path, encoding) as source:
+        return to_pandas(pa.Table.from_batches(source.batches, source.schema))
+
+
+def stream_table(path: Path, *, chunk_rows: int, encoding: str = "utf-8") -> Iterator[pd.DataFrame]:
+    """Rows of a file in order, at most `chunk_rows` at a time, in bounded memory."""
+    _refuse_no_file(path)
+    if path.suffix.lower() in databases.SUFFIXES:
+        raise DataError(
+            f"{path}: a database cannot be read in pieces; expected a CSV, TSV, Parquet or "
+            "Feather file. Export the rows to one."
+        )
+    with _opened(path, encoding) as source:
+        waiting = source.schema.empty_table()
+        for batch in source.batches:
+            waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])])
+            while len(waiting) >= chunk_rows:
+                yield to_pandas(waiting.slice(0, chunk_rows))
+                waiting = waiting.slice(chunk_rows)
+        if len(waiting):
+            yield to_pandas(waiting)
+
+
+def as_pandas(frame: Any) -> pd.DataFrame:
+    """A pandas or polars frame as a pandas frame with one name per column."""
+    if not isinstance(frame, pd.DataFrame):
+        if not hasattr(frame, "to_arrow"):
+            raise DataError(
+                f"got a {type(frame).__name__}; expected a pandas or polars data frame. Convert it."
+            )
+        return to_pandas(frame.to_arrow())
+    refuse_repeated("the frame", [str(name) for name in frame.columns])
+    return frame.set_axis([str(name) for name in frame.columns], axis=1).reset_index(drop=True)
+
+
+# ---- refusals ------------------------------------------------------------------------------
+
+
+def _refuse_no_file(path: Path) -> None:
+    if path.is_dir():
+        raise DataError(f"{path}: is a folder; expected a file. Name one of the files in it.")
+    if not path.exists():
+        raise DataError(f"{path}: no such file. Correct the path, or put the file there.")
+    if path.suffix.lower() not in FORMATS:
+        raise DataError(
+            f"{path}: got a file that ends in '{path.suffix}'; expected one of "
+            f"{', '.join(FORMATS)}. Export the table to one of these."
+        )
+
+
+def _refuse_large(path: Path, max_bytes: int) -> None:
+    size = path.stat().st_size
+    if size > max_bytes:
+        raise DataError(
+            f"{path}: has {_megabytes(size)} MB; expected at most {_megabytes(max_bytes)}. Take a "
+            "sample of its rows, leave out columns, or raise `max_file_mb`."
+        )
+
+
+def _megabytes(size: int) -> str:
+    megabytes = size / 2**20
+    return f"{megabytes:,.0f}" if megabytes >= 10 else f"{megabytes:.2g}"
+
+
+# ---- files that Arrow reads ----------------------------------------------------------------
+
+
+@contextmanager
+def _opened(path: Path, encoding: str) -> Iterator[Source]:
+    """Schema and batches of a file; errors while they are read become sentences."""
+    try:
+        with path.open("rb") as file:
+            source = _OPENERS[path.suffix.lower()](path, file, encoding)
+            refuse_repeated(path, source.schema.names)
+            _refuse_nested(path, source.schema)
+            yield Source(source.schema, _not_empty(path, source.batches))
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(
+            f"{path}: cannot be read ({first_line(error)}); expected a sound "
+            f"{path.suffix.lower()} file. Export it anew."
+        ) from None
+
+
+def _not_empty(path: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    rows = 0
+    for batch in batches:
+        rows += len(batch)
+        yield batch
+    if not rows:
+        raise DataError(f"{path}: has a heading and no rows; expected some. Export it anew.")
+
+
+def _refuse_nested(path: Path, schema: pa.Schema) -> None:
+    nested = [field.name for field in schema if pa.types.is_nested(field.type)]
+    if nested:
+        listed = ", ".join(f"'{name}'" for name in nested)
+        raise DataError(
+            f"{path}: has lists or records in {listed}; expected one value per cell. Split or "
+            "leave out these columns when you export the table."
+        )
