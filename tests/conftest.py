@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jaxtyping
+import matplotlib.font_manager  # noqa: F401  on a new machine it asks a program for fonts, here
 import pytest
 import torch
 
