@@ -235,9 +235,7 @@ def test_a_client_that_never_answers_is_as_if_it_had_never_been(ward):
 
 
 def test_a_class_of_few_rows_is_in_no_sum(ward):
-    settings = MethodSettings.model_validate(
-        {"linked": {"random_features": 8, "min_rows_per_class": 5}}
-    )
+    settings = MethodSettings.model_validate({"linked": {"random_features": 8, "min_rows": 5}})
     few = ward[0].train.take((ward[0].train.y != 1) | (torch.arange(18) < 6))
     client = replace(ward[0], train=few)
     assert client.class_counts[1] == 2

@@ -361,7 +361,7 @@ def test_without_a_quorum_a_round_is_repeated_and_then_the_run_stops(here, undis
 def test_a_quorum_counts_silos_that_send_something(here):
     place = here(quorum=3)
     with (place.grid.folders["east"] / "silo.toml").open("a") as file:
-        file.write("min_rows_per_class = 50\n")  # more than it has: all of its anchors stay at home
+        file.write("min_rows = 50\n")  # more than it has: all of its anchors stay at home
     with pytest.raises(FederationError, match="2 updates could be counted; expected 3"):
         place.go()
     assert told(place, "east", "trained")[0]["left"] == []

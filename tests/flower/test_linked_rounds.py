@@ -1,4 +1,4 @@
-"""Linked columns over Flower: three rounds, keys for names, and nothing of who failed."""
+"""Linked columns over Flower: four rounds, keys for names, and nothing of who failed."""
 
 from dataclasses import replace
 
@@ -59,7 +59,7 @@ def state(place, name, **keys):
 
 
 def announced(place, name, number):
-    """Bytes that a silo with these links was told would leave in a round."""
+    """Bytes that a silo with these links was told would leave in a round, at most."""
     links = place.silo(name).status()["links"].popitem()[1]
     entries = place.silo(name).announce(place.coordinator.settings)
     due = [e for e in entries if e.when == f"once, in round {number}" and e.linked <= len(links)]
@@ -101,18 +101,18 @@ RESPONSES = {"task": "regression", "range": (0.0, 10.0), "label": "stay"}
 
 
 @pytest.mark.parametrize("changes", [{}, RESPONSES], ids=["classes", "responses"])
-def test_three_rounds_give_the_simulator_s_result(linked, changes):
+def test_four_rounds_give_the_simulator_s_result(linked, changes):
     place = linked(**changes)
     place.go()
-    assert [r["round"] for r in records(place)] == [-2, -1, 0]
+    assert [r["round"] for r in records(place)] == [-3, -2, -1, 0]
     journal = simulated(place.coordinator.settings, [place.silo(name) for name in NAMES])
     same(place.coordinator.server.shared, journal.server.shared, 1e-6)
     theirs = journal.records[-1]["scores"]
     for name, figures in records(place)[-1]["scores"].items():
         assert figures == {k: theirs[name][k] for k in figures}
     status = place.coordinator.status()
-    assert (status["done"], status["rounds_done"], status["rounds"]) == (True, 3, 3)
-    assert {own["last_round"] for own in status["silos"].values()} == {3}
+    assert (status["done"], status["rounds_done"], status["rounds"]) == (True, 4, 4)
+    assert {own["last_round"] for own in status["silos"].values()} == {4}
 
 
 def test_responses_are_pooled_and_predicted(linked):
@@ -120,7 +120,7 @@ def test_responses_are_pooled_and_predicted(linked):
     place.go()
     silo, settings = place.silo("south"), place.coordinator.settings
     table, _ = silo.read(settings)
-    _, test = held_out(table, 0.25, seed=settings.seed)
+    _, test = held_out(table, 0.25)
     frame = pd.read_csv(silo.folder / "rows.csv").iloc[test]
     error = ((silo.model().predict(frame).values - frame["stay"]) ** 2).sum()
     figures = records(place)[-1]["scores"]["south"]
@@ -128,21 +128,21 @@ def test_responses_are_pooled_and_predicted(linked):
     assert error < ((frame["stay"] - frame["stay"].mean()) ** 2).sum() * 0.8
     for name in NAMES:
         for number, record in enumerate(records(place), start=1):
-            assert record["bytes"][name] == announced(place, name, number)
+            assert record["bytes"][name] <= announced(place, name, number)
 
 
 def test_large_responses_do_not_hide_a_map_out_of_proportion(linked):
     frames = {name: frame.assign(stay=frame["stay"] * 1e5) for name, frame in frames_of().items()}
     place = linked(**{**RESPONSES, "range": (0.0, 1e6)}, frames=frames)
     place.grid.change = lying(-1, all_but_last_of(MAPPED + "total", 1e3))
-    place.go(2)
+    place.go(3)
     assert [*records(place)[-1]["refused"]] == ["east"]
 
 
 def test_a_silo_whose_responses_are_in_other_units_is_refused(linked):
     place = linked(**RESPONSES)
     place.grid.change = lying(-2, last_of(SUMS + "total", 1e9))
-    place.go(1)
+    place.go(2)
     assert [*records(place)[-1]["refused"]] == ["east"]
 
 
@@ -150,7 +150,7 @@ def test_a_silo_s_model_is_the_one_that_was_measured(whole):
     place = whole
     silo, settings = place.silo("south"), place.coordinator.settings
     table, _ = silo.read(settings)
-    _, test = held_out(table, 0.25, seed=settings.seed)
+    _, test = held_out(table, 0.25)
     frame = pd.read_csv(silo.folder / "rows.csv").iloc[test]
     right = (silo.model().predict(frame).values == frame["num"]).sum()
     assert right == records(place)[-1]["scores"]["south"]["test_right"]
@@ -189,7 +189,7 @@ def test_a_silo_tells_no_more_numbers_than_its_rows_can_hide_in(here, share):
         values = len(data.train) * data.schema.dim
         assert 0 < numbers_sent(place, silo.name) <= share * values
         for number, record in enumerate(records(place), start=1):
-            assert record["bytes"][silo.name] == announced(place, silo.name, number)
+            assert record["bytes"][silo.name] <= announced(place, silo.name, number)
 
 
 def test_the_fewer_numbers_per_value_of_silo_and_federation_hold(linked):
@@ -226,7 +226,7 @@ def test_every_silo_decides_what_it_tells_of_its_scatter(linked):
             assert sent[name, kind] == {*SENT[detail]}
     for name in NAMES:
         for number, record in enumerate(records(place), start=1):
-            assert record["bytes"][name] == announced(place, name, number)
+            assert record["bytes"][name] <= announced(place, name, number)
     sums = place.coordinator.server.shared
     _, together, _ = sums["moments.linked.linear.pairs"]  # of age and pulse, by who tells of both
     assert together == 0 < sums["moments.linked.mapped.pairs"][0]
@@ -238,7 +238,7 @@ def test_one_that_alone_tells_its_scatter_takes_part_like_the_others(linked):
     place = linked(network={"linked": {**WIDE_OPEN, "random_features": 512}})
     tell_less(place, south="off", east="off")
     place.go()
-    assert [r["round"] for r in records(place)] == [-2, -1, 0]
+    assert [r["round"] for r in records(place)] == [-3, -2, -1, 0]
     assert records(place)[-1]["active"] == NAMES
     assert all(value.isfinite().all() for value in place.coordinator.server.shared.values())
 
@@ -258,7 +258,7 @@ def fails(name, at):
     return lambda who, round, content: None if who == name and round >= at else content
 
 
-@pytest.mark.parametrize("at", [-2, -1, 0])
+@pytest.mark.parametrize("at", [-3, -2, -1, 0])
 def test_who_fails_is_left_out_as_if_it_had_never_been_there(linked, without_east, at):
     place = linked()
     place.grid.change = fails("east", at)
@@ -267,12 +267,13 @@ def test_who_fails_is_left_out_as_if_it_had_never_been_there(linked, without_eas
     ours, theirs = (own[-1] for own in (records(place), records(without_east)))
     assert ours["scores"] == theirs["scores"]
     assert [r["round"] for r in records(place)] == {
-        -2: [-2, -1, 0],
-        -1: [-2, -2, -1, 0],
-        0: [-2, -1, -2, -1, 0],
+        -3: [-3, -2, -1, 0],
+        -2: [-3, -2, -1, 0],
+        -1: [-3, -2, -2, -1, 0],
+        0: [-3, -2, -1, -2, -1, 0],
     }[at]
     told = [e["silos"] for e in events(place.folder) if e["event"] == "left out"]
-    assert told == ([] if at == -2 else [["east"]])
+    assert told == ([] if at == -3 else [["east"]])
     assert place.silo("north").status()["links"].popitem()[1] == {"age": 1, "pulse": 1}
     assert not list(place.folder.glob("pooled/*"))
 
@@ -289,7 +290,7 @@ def test_without_a_quorum_nothing_is_pooled_and_a_new_coordinator_goes_on(linked
     place.grid.change = fails("east", -1)
     with pytest.raises(FederationError, match=r"2 updates could be counted; expected 3"):
         place.go()
-    assert [r["round"] for r in records(place)] == [-2]
+    assert [r["round"] for r in records(place)] == [-3, -2]
     place.grid.change = lambda name, round, content: content
     place.go(1)  # by a coordinator that began anew
     place.go()
@@ -299,13 +300,13 @@ def test_without_a_quorum_nothing_is_pooled_and_a_new_coordinator_goes_on(linked
 # ---- the wire ------------------------------------------------------------------------------
 
 
-def test_names_travel_as_keys_and_only_once(whole):
+def test_names_travel_as_keys(whole):
     place = whole
     wire = b"".join(wire for _, wire in place.grid.sent)
     for name in NAMES:
         assert not [c for c in COLUMNS[name] if len(c) > 4 and c.encode() in wire]
     with_keys = [(n, c) for n, c in answers(place) if "keys" in c["answer"]]
-    assert sorted(n for n, _ in with_keys) == NAMES
+    assert sorted(n for n, _ in with_keys) == sorted(2 * NAMES)  # all keys, then the linked ones
     salt = place.coordinator.settings.salt
     age = feature_keys(salt, ["age"])[0]
     assert all(age in c["answer"]["keys"] for _, c in with_keys)
@@ -328,7 +329,7 @@ def test_a_silo_is_sent_sums_of_its_own_columns_alone(linked):
         return ask(name, message)
 
     place.grid.ask = look
-    place.go(2)
+    place.go(3)
     for name in NAMES:
         run = max(place.silo(name)._runs(), key=lambda run: run.changed)
         width = run.client.schema.dim
@@ -343,7 +344,7 @@ def test_what_leaves_was_announced(whole):
     place = whole
     for name in NAMES:
         for number, record in enumerate(records(place), start=1):
-            assert record["bytes"][name] == announced(place, name, number)
+            assert record["bytes"][name] <= announced(place, name, number)
 
 
 def test_a_silo_is_told_which_column_is_unlike_and_which_expert_serves_it(linked):
@@ -360,8 +361,8 @@ def test_a_silo_is_told_which_column_is_unlike_and_which_expert_serves_it(linked
 def test_a_class_of_few_rows_is_in_no_sum(linked):
     few = rows_of("east", ill=5)  # of which one or two are held out
     place = linked(frames={**frames_of(), "east": few})
-    place.go(1)
-    [sums] = [c["update"] for n, c in answers(place) if n == "east"]
+    place.go(2)
+    _, sums = [c["update"] for n, c in answers(place) if n == "east"]
     count = np.frombuffer(sums["moments.linked.linear.count"].data, "<f8").reshape(2, -1)
     assert count[0].min() > 5
     assert count[1].max() == 0
@@ -421,9 +422,11 @@ BAD = {
     "huge": (-2, scaled(SUMS + "total", 1e9), "times as large as others'"),
     "nan": (-2, scaled(SUMS + "variance", np.nan), "NaN"),
     "negative": (-2, scaled(SUMS + "count", -1.0), "are of no rows"),
-    "no keys": (-2, other_keys(lambda keys: []), "which the server does not share"),
-    "one key twice": (-2, other_keys(lambda keys: keys[:1] * len(keys)), "does not share"),
-    "fewer keys": (-2, other_keys(lambda keys: keys[1:]), "expected float64[2, "),
+    "no keys": (-3, other_keys(lambda keys: []), "holds no keys of columns"),
+    "one key twice": (-3, other_keys(lambda keys: keys[:1] * len(keys)), "holds no keys"),
+    "sums of no keys": (-2, other_keys(lambda keys: []), "which the server does not share"),
+    "sums of fewer": (-2, other_keys(lambda keys: keys[1:]), "which the server does not share"),
+    "sums of others": (-2, other_keys(lambda keys: ["0" * 32]), "sums of other columns"),
     "huge map": (-1, scaled(MAPPED + "total", 1e9), "times as large as others'"),
     "keys again": (-1, other_keys(lambda keys: ["0" * 32]), "which the server does not share"),
     "too likely": (-1, scaled("scores.own.linked", 1.0, 30.0), "likelihoods that are none"),
@@ -436,8 +439,72 @@ def test_a_lie_is_refused_and_its_silo_left_out(linked, what):
     at, change, reason = BAD[what]
     place = linked()
     place.grid.change = lying(at, change)
-    place.go(at + 3)
+    place.go(at + 4)
     last = records(place)[-1]
     assert [*last["refused"]] == ["east"]
     assert reason in last["refused"]["east"]
-    assert (last["round"], last["active"]) == (-2, ["north", "south"])
+    assert (last["round"], last["active"]) == (min(at, -2), ["north", "south"])
+
+
+# ---- few rows, and few that changed ---------------------------------------------------------
+
+
+def test_nothing_but_keys_leaves_before_it_is_known_which_columns_are_shared(whole):
+    first, *_ = [c for n, c in answers(whole) if n == "north"]
+    assert not first["update"]
+    assert not first["numbers"]
+    shared = {
+        n: c["update"] for n, c in answers(whole) if "moments.linked.linear.total" in c["update"]
+    }
+    width = {name: own["moments.linked.linear.total"].shape[1] for name, own in shared.items()}
+    assert width == {"east": 1, "north": 2, "south": 2}  # age, and pulse of two
+
+
+def test_a_column_of_fewer_silos_than_agreed_is_in_no_sum(linked):
+    place = linked(min_holders=3)
+    place.go()
+    assert place.silo("north").status()["links"].popitem()[1] == {"age": 2, "pulse": 1}
+    widths = {
+        c["update"][SUMS + "total"].shape[1]
+        for _, c in answers(place)
+        if SUMS + "total" in c["update"]
+    }
+    assert widths == {1}
+
+
+def begun_anew(place, frame):
+    """A second run of the same silos, of which the one in the east has other rows."""
+    frame.to_csv(place.silo("east").folder / "rows.csv", index=False)
+    coordinator = place.coordinator
+    for path in coordinator.folder.glob("checkpoints/*"):
+        path.unlink()
+    facts = coordinator.folder / "federation.json"
+    facts.write_text(facts.read_text().replace(coordinator.run, "f" * 16))
+
+
+@pytest.mark.parametrize(("changed", "is_told"), [(0, True), (1, False), (4, False), (12, True)])
+def test_almost_the_same_rows_are_not_told_again(linked, changed, is_told):
+    place = linked()
+    place.go()
+    silo = place.silo("east")
+    train, _ = held_out(silo.read(place.coordinator.settings)[0], 0.25)
+    frame = pd.read_csv(silo.folder / "rows.csv")
+    frame.loc[train[:changed], frame.columns.drop(["num", "stay"], errors="ignore")] += 1.5
+    begun_anew(place, frame.sample(frac=1, random_state=3))
+    place.go()
+    assert ("east" in records(place)[-1]["active"]) == is_told
+
+
+def test_the_split_depends_on_what_is_in_a_row_and_not_on_the_others(linked):
+    place = linked()
+    silo, settings = place.silo("east"), place.coordinator.settings
+
+    def held():
+        table, _ = silo.read(settings)
+        return {*table.frame.iloc[held_out(table, 0.25)[1]].astype(str).agg("|".join, axis=1)}
+
+    before, frame = held(), pd.read_csv(silo.folder / "rows.csv")
+    frame.sample(frac=1, random_state=1).to_csv(silo.folder / "rows.csv", index=False)
+    assert held() == before
+    frame.iloc[1:].to_csv(silo.folder / "rows.csv", index=False)
+    assert len(held() ^ before) <= 2

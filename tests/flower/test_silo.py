@@ -164,10 +164,10 @@ def test_rows_that_come_later_change_no_run_under_way(silo, settings):
 
 @pytest.mark.parametrize(("theirs", "own", "left"), [(5, 5, 2), (50, 5, 0), (1, 50, 0), (14, 1, 2)])
 def test_the_larger_of_both_minima_of_rows_counts(silo, theirs, own, left):
-    settings = settings_of(min_rows_per_class=theirs)
+    settings = settings_of(min_rows=theirs)
     east = silo("east")  # 14 training rows of either class
     path = east.folder / "silo.toml"
-    path.write_text(path.read_text() + f"min_rows_per_class = {own}\n")
+    path.write_text(path.read_text() + f"min_rows = {own}\n")
     east = SiloFolder.open(east.folder)
     trained = east.train(initial(settings), settings, run=RUN)
     assert len(trained.update.entries) == left

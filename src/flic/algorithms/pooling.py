@@ -4,7 +4,7 @@ Features that no other client has are private and in no sum. In a regression the
 more column, the last one, which all clients share.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 import torch
@@ -12,10 +12,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flic.algorithms.agreed import Agreed, Kind, class_of, columns_of
-from flic.algorithms.telling import enough, told_detail, told_of_map
-from flic.alignment.moments import CHUNK_ROWS, Detail, Moments, Place, Totals
+from flic.algorithms.telling import Told, told_detail, told_of_map, without
+from flic.alignment.hiding import Usual, chunks, told_pairs
+from flic.alignment.moments import Detail, Moments, Parts, Place, Totals
 from flic.alignment.unlike import Marginals
-from flic.data.client_data import ClientData, Split
+from flic.data.client_data import ClientData
 from flic.shapes import Named
 
 Sent = Mapping[Kind, Named]
@@ -52,10 +53,10 @@ class Pool:
         rest = (scale == 0).nonzero().flatten()
         if not len(rest):
             return shift, scale
-        rows = torch.arange(len(self.client.train))
         place = Place(self.agreed.num_classes, torch.arange(len(rest)), len(rest))
-        parts = ((c[:, rest], y) for c, y in _parts(self.agreed, self.client.train, rows))
-        own = Moments.of_parts(parts, place)
+        train = self.client.train
+        columns, y = columns_of(self.agreed, train)[:, rest], class_of(self.agreed, train)
+        own = Moments.of_parts(chunks(columns, y), place)
         scale[rest] = own.deviation.masked_fill(self._is_constant[rest], torch.inf)
         private = torch.ones(self.width, dtype=torch.bool)
         private[self.own] = False
@@ -137,19 +138,45 @@ class Pool:
         """What the client sends of its rows under the random map."""
         if not self.has_links:
             return {}
+        mapped, num_classes = self._told_mapped, self.agreed.num_classes
         width = self.agreed.settings.random_features + self.agreed.responses
-        parts = _parts(self.agreed, self.client.train, enough(self.agreed, self.client))
-        place = Place(self.agreed.num_classes, torch.arange(width), width)
-        sums = _kind_of_sums(detail).of_parts(((self.mapped(c), y) for c, y in parts), place)
+        place = Place(num_classes, torch.arange(width), width)
+        sums = _kind_of_sums(detail).of_parts(mapped(), place)
+        if isinstance(sums, Moments) and detail == "full" and self._least > 1:
+            usual = Usual(torch.zeros(width).double(), torch.zeros(width, dtype=torch.bool))
+            sums = without(
+                sums,
+                place,
+                told_pairs(mapped, usual, range(width), num_classes=num_classes, least=self._least),
+            )
         return self.agreed.layout(self.space, "mapped").pack(sums, detail)
 
+    @property
+    def _least(self) -> int:
+        return self.agreed.settings.min_rows
+
+    @cached_property
+    def _told_mapped(self) -> Callable[[], Parts]:
+        """Random features of the rows that sums are told of; 0 where few of a class have more."""
+        told = Told.of(self.agreed, self.client)
+        features = self.agreed.settings.random_features
+        active = torch.zeros(self.agreed.num_classes, features, dtype=torch.int64)
+        for rows, y in told.parts() if self._least > 1 else ():
+            active.index_add_(0, y, (self.mapped(rows)[:, :features] > 0).long())
+        few = torch.nn.functional.pad(active < self._least, (0, self.agreed.responses))
+        few &= bool(self._least > 1)
+
+        def parts() -> Parts:
+            return ((self.mapped(rows).masked_fill(few[y], 0.0), y) for rows, y in told.parts())
+
+        return parts
+
     def rows_in_sums(self, kind: Kind) -> Int[Tensor, " rows"] | None:
-        """The client's rows in everyone's scatter; None if they are no longer at hand."""
-        if self._sent:
+        """The client's rows in everyone's scatter; None if its sums are not those of its rows."""
+        if self._sent or self._least > 1:
             return None
-        rows = enough(self.agreed, self.client)
         is_told = self._sent is None and self.detail(kind) not in (None, "off")
-        return rows if is_told else rows[:0]
+        return torch.arange(len(self.client.train) if is_told else 0)
 
     @cached_property
     def mapped_units(self) -> tuple[Tensor, Tensor]:
@@ -186,9 +213,9 @@ class Pool:
         if self.detail("linear") == "off":
             return nothing, nothing
         # Not from what was sent: that has the products of all pairs.
-        rows = self.client.train.take(enough(self.agreed, self.client))
-        columns = self.scaled(columns_of(self.agreed, rows))[:, features]
-        found = Marginals.of(columns, class_of(self.agreed, rows), self.agreed.num_classes)
+        told = Told.of(self.agreed, self.client).at(features)
+        columns = (told.columns - self.shift[features]) / self.scale[features]
+        found = Marginals.of(columns, told.y, self.agreed.num_classes)
         return found.squares, found.dof
 
     # ---- rows ------------------------------------------------------------------------------
@@ -225,21 +252,12 @@ def sent_sums(agreed: Agreed, client: ClientData, detail: Detail) -> dict[str, T
     """What a client sends of its rows as they are."""
     own, there = _places(agreed, client)
     layout = agreed.layout(client.schema.space, "linear")
-    parts = _parts(agreed, client.train, enough(agreed, client))
     place = Place(agreed.num_classes, there, len(layout.block))
-    sums = _kind_of_sums(detail).of_parts(((c[:, own], y) for c, y in parts), place)
-    return layout.pack(sums, detail)
+    return layout.pack(Told.of(agreed, client).at(own).sums(place, detail), detail)
 
 
 def _kind_of_sums(detail: Detail) -> type[Totals]:
     return Totals if detail == "off" else Moments
-
-
-def _parts(agreed: Agreed, split: Split, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Columns and classes of some rows, part by part."""
-    for part in rows.split(CHUNK_ROWS):
-        taken = split.take(part)
-        yield columns_of(agreed, taken), class_of(agreed, taken)
 
 
 def _places(agreed: Agreed, client: ClientData) -> tuple[Tensor, Tensor]:

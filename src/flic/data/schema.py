@@ -22,6 +22,9 @@ class FeatureSchema:
     space: str
     features: tuple[str, ...]
     shape: tuple[int, int] | None = None  # rows and columns of an image; None for a vector
+    # Column of a table that each feature was made from, by number; levels of one exclude each
+    # other. Empty where features are what they were made from.
+    sources: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.shape is not None and self.shape[0] * self.shape[1] != self.dim:

@@ -55,7 +55,7 @@ def simulated(settings: FederationSettings, silos: Sequence[SiloFolder]) -> Memo
     """The same federation in the simulator: its rounds, shared part and private parameters."""
     tables = [silo.read(settings)[0] for silo in silos]
     rows = {
-        table.name: held_out(table, silo.file.test_share, seed=settings.seed)
+        table.name: held_out(table, silo.file.test_share)
         for table, silo in zip(tables, silos, strict=True)
     }
     own, seed = settings.method_settings, settings.seed

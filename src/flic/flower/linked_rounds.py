@@ -1,4 +1,4 @@
-"""The rules of a round where columns are linked: three rounds, begun anew without who fails."""
+"""The rules of a round where columns are linked: four rounds, begun anew without who fails."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -9,12 +9,12 @@ from flic.algorithms.unlikeness import UNLIKE
 from flic.federation.journal import Record
 from flic.federation.work import Stage
 from flic.flower.log import note
-from flic.flower.pooling import FIRST, LAST, Pooling, are_keys
+from flic.flower.pooling import FIRST, LAST, SUMS, Pooling, are_keys
 from flic.flower.rounds import Coordinator
 
 
 class LinkedCoordinator(Coordinator):
-    """All silos send sums in each of three rounds; the last to be counted are the members."""
+    """All silos send keys, then sums in three rounds; the last to be counted are the members."""
 
     @cached_property
     def pooling(self) -> Pooling:
@@ -48,7 +48,7 @@ class LinkedCoordinator(Coordinator):
 
     @property
     def plan(self) -> str:
-        return "in each of which silos send sums once"
+        return "of keys and then of sums, each sent once"
 
     def round_after(self, records: Sequence[Record]) -> int:
         return records[-1]["round"] + 1 if records else FIRST
@@ -62,15 +62,31 @@ class LinkedCoordinator(Coordinator):
         return ServerState(FIRST, {})
 
     def shared_with(self, name: str, server: ServerState) -> ServerState:
-        return self.pooling.shared_with(name, server, self.members) if server.shared else server
+        return self.pooling.shared_with(name, server, self.members) if self.members else server
 
     def holders(self, name: str) -> tuple[int, ...]:
         return self.pooling.holders(name, self.members) if self.members else ()
 
     def expects(self, keys: Sequence[str]) -> ServerState:
-        if self.round > FIRST:
+        if self.round > SUMS:
             return super().expects(keys)
-        return self.pooling.expected(keys) if are_keys(keys) else self.initial()
+        if self.round == SUMS and are_keys(keys):
+            return self.pooling.expected(keys)
+        return self.initial()
+
+    def check(self, name: str, round: int, update: Update, keys: Sequence[str] = ()) -> str | None:
+        wrong = super().check(name, round, update, keys)
+        if wrong is None and self.round == FIRST and not are_keys(keys):
+            return f"answer of silo {name!r} holds no keys of columns; expected them in round 1."
+        if wrong is None and self.round == SUMS and list(keys) != self._linked(name):
+            return (
+                f"answer of silo {name!r} holds sums of other columns than those it has in common "
+                "with others; expected these. Give all silos one version of flic."
+            )
+        return wrong
+
+    def _linked(self, name: str) -> list[str]:
+        return self.pooling.linked(name, self.members)
 
     weighted = frozenset({UNLIKE})
 
@@ -92,15 +108,18 @@ class LinkedCoordinator(Coordinator):
     def count(self, updates: Sequence[Update], keys: Mapping[str, Sequence[str]]) -> ServerState:
         names = [update.client for update in updates]
         missing = sorted({*self.members} - {*names})
-        if self.round == FIRST:
-            self.pooling.keep(keys, updates)
-            server = self.pooling.start(names)
-        elif missing:
+        if missing:
             message = (
                 f"{', '.join(missing)} failed in round {self.number_of(self.round)} of "
                 f"{self.num_rounds} and is left out: the others go on as if it had not been there."
             )
             note(self.folder, "left out", round=self.round, silos=missing, message=message)
+        if self.round == FIRST:
+            self.pooling.keep_keys({name: keys[name] for name in names})
+            server = self.initial()
+        elif self.round == SUMS or missing:
+            if self.round == SUMS:
+                self.pooling.keep(updates, self.members)
             server = self.pooling.start(names)
         else:
             server = self.pooling.algorithm(names).aggregate(self.server, updates)

@@ -19,7 +19,7 @@ from flic.data.client_data import ClientData, FederatedData
 from flic.data.task import Regression
 from flic.federation.roster import Roster
 from flic.federation.work import Answer, Stage, Task, Workshop
-from flic.flower.pooling import FIRST, PLACES, SPACE, algorithm_for
+from flic.flower.pooling import FIRST, PLACES, SPACE, SUMS, algorithm_for
 from flic.flower.settings import FederationSettings
 from flic.method_settings import LinkedConfig
 from flic.shapes import Named
@@ -99,12 +99,16 @@ class LinkedPlace:
         self._method = settings.method_settings.model_copy(update={"linked": linked})
 
     def algorithm(self, server: ServerState | None = None) -> Linked:
-        """The method: of all features in the first round, then of those that are linked."""
+        """The method among the linked features; among all as long as nobody knows which are."""
+        if server is None:
+            return algorithm_for(self.client.schema.features, self._settings, self._method)
+        apart = server.round > SUMS  # sums of one silo have the same rows behind all features
+        return algorithm_for(self._linked(server), self._settings, self._method, apart=apart)
+
+    def _linked(self, server: ServerState) -> tuple[str, ...]:
+        """Keys of the linked features."""
         keys = self.client.schema.features
-        if server is None or PLACES not in server.shared:
-            return algorithm_for(keys, self._settings, self._method)
-        linked = [keys[i] for i in server.shared[PLACES].tolist()]
-        return algorithm_for(linked, self._settings, self._method, apart=True)
+        return tuple(keys[i] for i in server.shared[PLACES].tolist())
 
     def leaving(self) -> list[tuple[str, Tensor, int]]:
         """All that may leave: its name, what it looks like, and columns that must be linked."""
@@ -122,10 +126,12 @@ class LinkedPlace:
         """How many columns must be linked for each of the sums to leave; never those left out."""
         agreed, client = self.algorithm().agreed, self.client
         sums = f"moments.{SPACE}."
-        needed = {f"{sums}linear.{part}": 0 for part in SENT[told_detail(agreed, client)]}
+        needed: dict[str, int] = {}
         for linked in range(client.schema.dim, 0, -1):
-            detail = told_of_map(agreed, client, linked=linked)
+            detail = told_of_map(agreed, client, linked=linked, shared=linked)
             needed |= {f"{sums}mapped.{part}": linked for part in (SENT[detail] if detail else ())}
+            told = SENT[told_detail(agreed, client, linked)]
+            needed |= {f"{sums}linear.{part}": linked for part in told}
         return needed
 
     def _workshop(self, server: ServerState) -> Workshop:
@@ -134,11 +140,12 @@ class LinkedPlace:
         return Workshop(self.algorithm(server), roster, self._settings.seed)
 
     def prepare(self, server: ServerState) -> Trained:
-        """Sums and likelihoods of one round; the keys of the features in the first."""
+        """The keys of all features, then sums of the linked ones, then likelihoods."""
         name = self.client.name
+        if server.round == FIRST:
+            return Trained(Update(name, {}), {}, self.client.schema.features)
         [update] = self._workshop(server).do(Task("prepare", server, (name,), [{}])).updates
-        keys = self.client.schema.features if server.round == FIRST else ()
-        return Trained(update, {}, keys)
+        return Trained(update, {}, self._linked(server) if server.round == SUMS else ())
 
     def known(self, server: ServerState) -> Known:
         """What the silo knows after the last round, its model included."""

@@ -1,11 +1,13 @@
-"""Linked features over Flower: the coordinator's part of the closed form, three rounds in all.
+"""Linked features over Flower: the coordinator's part of the closed form, four rounds in all.
 
 A silo's features are known by keys, which are salted hashes of their names. In the first round a
-silo sends its keys and the sums of its own features; the coordinator lays these side by side, and
-from then on a silo is sent the pooled sums of its own features and of no others.
+silo sends its keys alone. In the second it sends sums of those features that enough silos have; the
+coordinator lays these side by side, and from then on a silo is sent the pooled sums of its own
+features and of no others.
 
-DIR/pooled/NAME.safetensors   the first round's sums of a silo, until the run is done: if a silo
-                              fails later, the others begin anew as if it had never been there
+DIR/pooled/NAME.json          the keys of a silo
+DIR/pooled/NAME.safetensors   its sums, until the run is done: if a silo fails later, the others
+                              begin anew as if it had never been there
 """
 
 import hashlib
@@ -33,14 +35,14 @@ from flic.alignment.moments import Layout, Moments
 from flic.data.schema import FeatureSchema, SharedFeatures
 from flic.data.task import Regression
 from flic.files import write_atomically
-from flic.flower.roll import damaged
+from flic.flower.roll import damaged, read_json, write_json
 from flic.flower.settings import FederationSettings
 from flic.method_settings import MethodSettings
 from flic.shapes import Named
 
 SPACE = "linked"
-FIRST, LAST = -2, 0
-"""Rounds of the closed form."""
+FIRST, SUMS, LAST = -3, -2, 0
+"""Rounds of the closed form: keys, sums of linked features, and two that are built on these."""
 
 KEY_BYTES = 32
 _KEY = re.compile(rf"[0-9a-f]{{{KEY_BYTES}}}")
@@ -68,8 +70,8 @@ def are_keys(keys: Sequence[str]) -> bool:
 def round_of(name: str) -> int:
     """The round in which sums or likelihoods of a name leave a silo."""
     if name.startswith(_SUMS):
-        return FIRST
-    return LAST if name == _MERITS[-1] else FIRST + 1
+        return SUMS
+    return LAST if name == _MERITS[-1] else SUMS + 1
 
 
 def algorithm_for(
@@ -96,28 +98,39 @@ class Pooling:
     settings: FederationSettings
 
     def expected(self, keys: Sequence[str]) -> ServerState:
-        """What a silo's first sums look like."""
+        """What sums of features with these keys look like."""
         shared = algorithm_for(keys, self.settings).init_server().shared
-        return ServerState(FIRST, {n: v for n, v in shared.items() if n.startswith(_SUMS)})
+        return ServerState(SUMS, {n: v for n, v in shared.items() if n.startswith(_SUMS)})
 
-    def keep(self, keys: Mapping[str, Sequence[str]], updates: Iterable[Update]) -> None:
-        """Have the first sums of silos on the disk."""
+    def keep_keys(self, keys: Mapping[str, Sequence[str]]) -> None:
+        """Have the keys of silos on the disk."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
+        for name, own in keys.items():
+            write_json(self._file(name, "json"), {"keys": list(own)})
+
+    def keep(self, updates: Iterable[Update], names: Iterable[str]) -> None:
+        """Have the sums of silos on the disk, which are of features that several of these have."""
+        names = sorted(names)
         for update in updates:
             tensors = {name: entry.value for name, entry in update.entries.items()}
-            told = {"keys": json.dumps(list(keys[update.client]))}
-            write_atomically(self._file(update.client), save(tensors, told))
+            told = {"keys": json.dumps(self.linked(update.client, names))}
+            write_atomically(self._file(update.client, "safetensors"), save(tensors, told))
 
     def start(self, names: Iterable[str]) -> ServerState:
-        """The shared part after the first round, as if only these silos had ever been there."""
+        """The shared part after the sums, as if only these silos had ever been there."""
         names = sorted(names)
         algorithm, union = self.algorithm(names), self._union(names)
         shared = dict(algorithm.init_server().shared)
         if union:
-            pooled = [self._spread(*self._load(name), union) for name in names]
-            whole = sum(pooled[1:], start=pooled[0])
-            shared |= self._packed(whole)
-        return ServerState(FIRST, shared)
+            sent = [own for own in map(self._load, names) if own[1]]
+            pooled = [self._spread(*own, union) for own in sent]
+            shared |= self._packed(sum(pooled[1:], start=pooled[0])) if pooled else {}
+        return ServerState(SUMS, shared)
+
+    def linked(self, name: str, names: Iterable[str]) -> list[str]:
+        """Keys of a silo's features that enough of some silos have, in its own order."""
+        union = {*self._union(names)}
+        return [key for key in self._keys(name) if key in union]
 
     def algorithm(self, names: Iterable[str]) -> Linked:
         """The method among all linked features of these silos."""
@@ -125,11 +138,11 @@ class Pooling:
 
     def shared_with(self, name: str, server: ServerState, names: Iterable[str]) -> ServerState:
         """The shared part as one silo is sent it: of its own linked features and no others."""
-        keys, union = self._load(name)[0], self._union(names)
+        keys, union = self._keys(name), self._union(names)
         known = {key: i for i, key in enumerate(union)}
         own = [i for i, key in enumerate(keys) if key in known]
         shared = {n: v for n, v in server.shared.items() if not n.startswith("moments.")}
-        if own:
+        if own and server.shared:
             there = [known[keys[i]] for i in own] + [len(union)] * self._responses
             whole = self._unpacked(server.shared, _SUMS, apart=True)
             shared |= self._packed(whole.at(torch.tensor(there)))
@@ -173,8 +186,8 @@ class Pooling:
 
     def holders(self, name: str, names: Iterable[str]) -> tuple[int, ...]:
         """How many silos have each feature of a silo, itself included."""
-        held = Counter(key for own in names for key in self._load(own)[0])
-        return tuple(held[key] for key in self._load(name)[0])
+        held = Counter(key for own in names for key in self._keys(own))
+        return tuple(held[key] for key in self._keys(name))
 
     def outliers(
         self, updates: Sequence[Update], keys: Mapping[str, Sequence[str]], factor: float
@@ -209,7 +222,7 @@ class Pooling:
         """Whether shares of features are none, or speak of more features than the silo has."""
         if UNLIKE not in update.entries:
             return False
-        entry, features = update.entries[UNLIKE], len(self._load(update.client)[0])
+        entry, features = update.entries[UNLIKE], len(self._keys(update.client))
         is_share = bool(((entry.value >= 0) & (entry.value <= 1)).all())
         return not is_share or not 0 < entry.weight <= features
 
@@ -225,11 +238,20 @@ class Pooling:
         """Remove what was kept for a failure that did not come."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _file(self, name: str) -> Path:
-        return self.folder / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.safetensors"
+    def _file(self, name: str, suffix: str) -> Path:
+        return self.folder / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.{suffix}"
+
+    def _keys(self, name: str) -> tuple[str, ...]:
+        """Keys of all features of a silo."""
+        path = self._file(name, "json")
+        keys = read_json(path).get("keys")
+        if not isinstance(keys, list) or not are_keys(keys):
+            raise damaged(path, "the keys are none")
+        return tuple(keys)
 
     def _load(self, name: str) -> tuple[tuple[str, ...], dict[str, Tensor]]:
-        path = self._file(name)
+        """Sums of a silo, and the keys that they are of."""
+        path = self._file(name, "safetensors")
         try:
             with safe_open(path, "pt") as file:
                 keys = tuple(json.loads(file.metadata()["keys"]))
@@ -238,9 +260,9 @@ class Pooling:
             raise damaged(path, error) from error
 
     def _union(self, names: Iterable[str]) -> list[str]:
-        """Keys that two silos have, or more."""
-        held = Counter(key for name in names for key in self._load(name)[0])
-        return sorted(key for key, count in held.items() if count > 1)
+        """Keys that enough silos have."""
+        held = Counter(key for name in names for key in self._keys(name))
+        return sorted(key for key, count in held.items() if count >= self.settings.min_holders)
 
 
 def _sizes(sums: Moments) -> Tensor:

@@ -41,6 +41,7 @@ AGREED = (
     "seed",
     "weights",
     "max_features",
+    "min_holders",
     "salt",
 )
 
@@ -60,10 +61,11 @@ class FederationSettings(Section):
     quorum: int = Field(default=2, ge=1)  # answers without which a round does not count
     deadline_s: float = Field(default=600.0, gt=0)
     weights: Literal["equal", "rows"] = "equal"
-    min_rows_per_class: int = Field(default=5, ge=1)  # fewer would show a person's embedding
+    min_rows: int = Field(default=5, ge=1)  # fewer would show a person's embedding
     max_message_mb: float = Field(default=16.0, gt=0)
     norm_factor: float = Field(default=10.0, gt=1)  # of the median of a round
     max_features: int = Field(default=0, ge=0)  # of the widest silo, encoded; fedhenn's probes
+    min_holders: int = Field(default=2, ge=2)  # silos with a column, for it to be linked
     salt: str = Field(default="", pattern="^([0-9a-f]{2})*$")  # of linked columns' keys
     max_offences: int = Field(default=3, ge=1)
 
@@ -122,7 +124,7 @@ class FederationSettings(Section):
 
     @property
     def is_closed_form(self) -> bool:
-        """Whether three rounds are all, and nothing is trained."""
+        """Whether a few rounds are all, and nothing is trained."""
         return self.method == "linked"
 
     @property
@@ -148,7 +150,7 @@ class FederationSettings(Section):
         return MethodSettings.model_validate(
             merge(
                 merge(NETWORK, self.network),
-                {"training": training, "linked": {"min_rows_per_class": self.min_rows_per_class}},
+                {"training": training, "linked": {"min_rows": self.min_rows}},
             )
         )
 

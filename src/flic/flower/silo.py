@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 from pydantic import Field
 
@@ -26,7 +27,7 @@ from flic.federation.work import Stage
 from flic.files import write_atomically
 from flic.flower.log import note
 from flic.flower.place import LinkedPlace, Place, Trained
-from flic.flower.pooling import FIRST, KEY_BYTES, round_of
+from flic.flower.pooling import FIRST, KEY_BYTES, SUMS, round_of
 from flic.flower.roll import read_json, write_json
 from flic.flower.settings import (
     NUMBER_BYTES,
@@ -35,13 +36,13 @@ from flic.flower.settings import (
     validated,
 )
 from flic.flower.silo_run import FACTS, ROWS, SiloRun, rows_of
+from flic.flower.told import Cells, ToldBefore
 from flic.method_settings import Scatter
 from flic.notation import toml_key
 from flic.report.run_folder import alone_in
 from flic.settings import merge, read_toml
 from flic.silos.encoding import EncodedSilo, encode
 from flic.silos.fitted import FittedClient
-from flic.silos.splits import cross_validation
 from flic.tables import Client, SiloTable, load_client
 
 FILE, AGREED = "silo.toml", "agreed.json"
@@ -57,7 +58,7 @@ class SiloFile(Client):
 
     test_share: float = Field(default=0.25, gt=0, le=0.5)
     # The federation's own count where they tell less.
-    min_rows_per_class: int = Field(default=5, ge=1)
+    min_rows: int = Field(default=5, ge=1)
     scatter: Scatter = "full"
     told_per_value: float = Field(default=0.5, gt=0)
 
@@ -150,7 +151,7 @@ class SiloFolder:
         ]
 
     def _announce_sums(self, settings: FederationSettings) -> list[Leaving]:
-        """What leaves where columns are linked, once in each of three rounds."""
+        """The most that leaves where columns are linked, once in each of four rounds."""
         client = rows_of(self._encode(self.read(settings)[0], settings), settings)
         place = self._linked(client, settings)
         keys = client.schema.features
@@ -175,6 +176,7 @@ class SiloFolder:
         with alone_in(self.folder):
             own = self._run(run, settings)
             if stage == "prepare":
+                self._remember(own, settings, server.round)
                 return self._linked(own.client, settings).prepare(server)
             begun = own.round_before(server.round)
             if begun is None:
@@ -230,10 +232,18 @@ class SiloFolder:
         """Add a line to the silo's own log."""
         note(self.folder, event, **facts)
 
+    def _remember(self, own: SiloRun, settings: FederationSettings, round: int) -> None:
+        """Refuse to tell of almost the same rows as before; keep what sums are told of now."""
+        cells, before = Cells.of(own.linked_names, own.client.train), ToldBefore(self.folder)
+        least = self._least_rows(settings)
+        before.refuse_almost_the_same(cells, silo=self.name, least=least)
+        if round == SUMS:
+            before.keep(cells, own.folder.name)
+
     def _linked(self, client: ClientData, settings: FederationSettings) -> LinkedPlace:
         agreed, own = settings.method_settings.linked, self.file
         stricter = {
-            "min_rows_per_class": self._least_rows(settings),
+            "min_rows": self._least_rows(settings),
             "scatter": min([agreed.scatter, own.scatter], key=[*DETAILS].index),
             "told_per_value": self.told_per_value(settings),
         }
@@ -246,7 +256,7 @@ class SiloFolder:
 
     def _least_rows(self, settings: FederationSettings) -> int:
         # The silo has the last word on what its rows may show.
-        return max(settings.min_rows_per_class, self.file.min_rows_per_class)
+        return max(settings.min_rows, self.file.min_rows)
 
     def _runs(self) -> list[SiloRun]:
         found = (path.parent for path in sorted((self.folder / "runs").glob(f"*/{FACTS}")))
@@ -282,15 +292,30 @@ class SiloFolder:
             )
 
     def _encode(self, table: SiloTable, settings: FederationSettings) -> EncodedSilo:
-        """Training and held-out rows, split by the federation's seed."""
-        rows = held_out(table, self.file.test_share, seed=settings.seed)
+        """Training and held-out rows."""
+        rows = held_out(table, self.file.test_share)
         return encode([table], settings.question, {table.name: rows}).silos[0]
 
 
-def held_out(table: SiloTable, share: float, *, seed: int) -> tuple[Any, Any]:
-    """Positions of a silo's training rows and of the rows it is measured on."""
-    split = next(cross_validation([table], round(1 / share), seed=seed, path=("federation",)))
-    return split[table.name]
+def held_out(table: SiloTable, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of a silo's training rows and of the rows it is measured on.
+
+    In every class, and in every tenth of a response's range, those with the smallest digests of
+    what is in them: no row moves because of the order of the table, and few because of others.
+    """
+    from pandas.util import hash_pandas_object
+
+    digests = hash_pandas_object(table.frame.astype(str), index=False).to_numpy()
+    strata = table.y
+    if strata.dtype.kind == "f":
+        strata = np.searchsorted(np.quantile(strata, np.arange(1, 10) / 10), strata)
+    held = np.zeros(len(table), bool)
+    for stratum in np.unique(strata):
+        rows = np.flatnonzero(strata == stratum)
+        count = round(share * len(rows))
+        if count:  # rows that are the same stay together
+            held[rows] = digests[rows] <= np.sort(digests[rows])[count - 1]
+    return np.flatnonzero(~held), np.flatnonzero(held)
 
 
 def _nth(round: int) -> str:

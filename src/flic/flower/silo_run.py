@@ -33,7 +33,7 @@ from flic.flower.pooling import LAST, SPACE, feature_keys
 from flic.flower.settings import FederationSettings, federation_settings
 from flic.shapes import Named
 from flic.silos.candidates import FlicNetwork
-from flic.silos.encoding import EncodedSilo, linked_features
+from flic.silos.encoding import EncodedSilo, linked_features, linked_names
 from flic.silos.fitted import FittedClient
 from flic.silos.linked_columns import in_own_units, in_shared_units, sentences
 from flic.silos.model import Saved
@@ -101,9 +101,15 @@ class SiloRun:
         except (SafetensorError, KeyError, OSError) as error:
             raise _damaged(self.folder / ROWS, error) from error
         is_linked = self.settings.is_closed_form
-        schema = FeatureSchema(SPACE if is_linked else self.name, self.features)
+        sources = self.encoder.source_numbers
+        schema = FeatureSchema(SPACE if is_linked else self.name, self.features, sources=sources)
         nothing = test.take(torch.zeros(len(test), dtype=torch.bool))
         return ClientData(self.name, schema, train, nothing, test)
+
+    @property
+    def linked_names(self) -> list[str]:
+        """Names under which the features are shared, as they are before they become keys."""
+        return linked_names(self.encoder, self.declared, self.name)
 
     @property
     def rounds(self) -> list[int]:
@@ -224,7 +230,8 @@ def rows_of(silo: EncodedSilo, settings: FederationSettings) -> ClientData:
     if not settings.is_closed_form:
         return silo.data
     keys = feature_keys(settings.salt, linked_features(silo)[0])
-    return replace(in_shared_units(silo, SPACE), schema=FeatureSchema(SPACE, keys))
+    client = in_shared_units(silo, SPACE)
+    return replace(client, schema=replace(client.schema, features=keys))
 
 
 def _state(folder: Path, round: int) -> Path:

@@ -133,7 +133,8 @@ def in_shared_units(silo: EncodedSilo, space: str) -> ClientData:
     client = silo.plain
     train = Split((client.train.x * factor + offset).float(), client.train.y)
     test = Split((client.test.x * factor + offset).float(), client.test.y)
-    return replace(client, schema=FeatureSchema(space, tuple(names)), train=train, test=test)
+    schema = FeatureSchema(space, tuple(names), sources=silo.encoder.source_numbers)
+    return replace(client, schema=schema, train=train, test=test)
 
 
 # ---- what came of it, in sentences ---------------------------------------------------------------

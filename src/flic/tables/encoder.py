@@ -69,6 +69,12 @@ class TableEncoder(Fitted):
         return tuple(name for part in self.parts for name in part.sources)
 
     @property
+    def source_numbers(self) -> tuple[int, ...]:
+        """Number of the column that each feature comes from."""
+        number = {name: i for i, name in enumerate(dict.fromkeys(self.sources))}
+        return tuple(number[name] for name in self.sources)
+
+    @property
     def kinds(self) -> tuple[Kind, ...]:
         """Kind of the column that each feature comes from."""
         return tuple(_kind_of(part, source) for part in self.parts for source in part.sources)

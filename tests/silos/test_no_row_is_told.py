@@ -1,0 +1,114 @@
+"""An operator who wants to read rows from the sums that linked columns send."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from flic.algorithms.agreed import Agreed
+from flic.algorithms.pooling import sent_sums
+from flic.algorithms.telling import told_detail
+from flic.data.schema import SharedFeatures
+from flic.data.task import Classification
+from flic.method_settings import LinkedConfig
+from flic.silos.encoding import encode
+from flic.silos.linked_columns import in_shared_units
+from flic.tables import tables_from_frames
+
+
+def patients(rows, seed):
+    """A ward's table: levels, flags and gaps, some of them one person's alone."""
+    rng = np.random.default_rng(seed)
+    age = rng.integers(30, 80, rows).astype(float)
+    pressure = rng.normal(130, 15, rows).round()
+    pressure[rng.random(rows) < 1.5 / rows] = np.nan
+    return pd.DataFrame(
+        {
+            "age": age,
+            "chol": rng.normal(240, 40, rows).round(),
+            "trestbps": pressure,
+            "cp": rng.choice(
+                ["typical", "atypical", "none", "other"], rows, p=[0.1, 0.3, 0.57, 0.03]
+            ),
+            "sex": rng.choice(["f", "m"], rows, p=[0.3, 0.7]),
+            "coast": rng.choice(["yes", "no"], rows, p=[0.02, 0.98]),
+            "ill": np.where(rng.random(rows) < 1 / (1 + np.exp(-(age - 55) / 8)), "ill", "well"),
+        }
+    )
+
+
+def told(frame, least):
+    """What leaves: counts and sums by class, and products of two columns; and the true rows."""
+    tables = tables_from_frames({"ward": frame, "other": frame}, label="ill")
+    [table] = [t for t in tables.tables if t.name == "ward"]
+    rows = {"ward": (np.arange(len(table)), np.arange(0))}
+    client = in_shared_units(encode([table], tables.task, rows).silos[0], "linked")
+    names = client.schema.features
+    shared = {"linked": SharedFeatures(names, (0,) * len(names))}
+    settings = LinkedConfig(min_rows=least, told_per_value=0.5)
+    agreed = Agreed(settings, shared, Classification(2), 0)
+    sent = sent_sums(agreed, client, told_detail(agreed, client))
+    return agreed.layout("linked", "linear").unpack(sent), client.train.x.double()
+
+
+def rows_read(sums):
+    """Rows that can be read off: each weighing that looks like an indicator of few rows.
+
+    Weighings are a column, 1 less a column, 1 less several, and a column less another; the
+    matrix of products gives, for each, the sum of the rows that it picks.
+    """
+    count = sums.count[:, 0]
+    means = sums.total / count.clamp_min(1)[:, None]
+    products = sums.scatter + (means.mT * count) @ means
+    total, everyone = sums.total.sum(0), count.sum()
+    p = len(total)
+    weighings = [(torch.zeros(()), row) for row in torch.eye(p).double()]
+    weighings += [(torch.ones(()), -row) for row in torch.eye(p).double()]
+    weighings += [
+        (torch.zeros(()), a - b) for a in torch.eye(p).double() for b in torch.eye(p).double()
+    ]
+    weighings += [
+        (torch.ones(()), -(torch.eye(p).double()[i:j].sum(0)))
+        for i in range(p)
+        for j in range(i + 2, p)
+    ]
+    found = []
+    for constant, v in weighings:
+        picked = float(constant * everyone + v @ total)
+        squares = float(constant * everyone + 2 * constant * v @ total + v @ products @ v)
+        if (
+            abs(picked - round(picked)) < 1e-6
+            and abs(squares - picked) < 1e-6
+            and 0 < round(picked) < 5
+        ):
+            found.append(((constant * total + products @ v) / picked, round(picked)))
+    return found
+
+
+def is_a_row(guess, rows):
+    return bool(((rows - guess).abs() < 1e-3 * (1 + rows.abs())).all(1).any())
+
+
+@pytest.mark.parametrize("rows", [40, 60, 100, 300])
+def test_rows_can_be_read_from_plain_sums_and_not_from_what_is_told(rows):
+    lone = 0
+    for seed in range(12):
+        frame = patients(rows, seed)
+        plain, true = told(frame, least=1)
+        lone += sum(is_a_row(guess, true) for guess, count in rows_read(plain) if count == 1)
+        hidden, true = told(frame, least=5)
+        read = rows_read(hidden)
+        assert not any(is_a_row(guess, true) for guess, _ in read)
+        assert not read
+    assert lone > 0
+
+
+@pytest.mark.parametrize("rows", [40, 100])
+def test_class_sums_of_a_level_count_enough_rows_or_nobody(rows):
+    for seed in range(12):
+        sums, true = told(patients(rows, seed), least=5)
+        binary = ((true == 0) | (true == 1)).all(0)
+        for total, count in zip(sums.total, sums.count, strict=True):
+            ones, zeros = total[binary], count[binary] - total[binary]
+            assert bool(((ones == 0) | (ones >= 5)).all())
+            assert bool(((zeros == 0) | (zeros >= 5)).all())
