@@ -13,6 +13,7 @@ from flic.algorithms.experts import Known, apply_mix, place_of
 from flic.algorithms.linked import Linked
 from flic.algorithms.pooling import Pool, sent_sums
 from flic.algorithms.protocol import ServerState
+from flic.algorithms.telling import Told
 from flic.algorithms.unlikeness import unlike
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema, SharedFeatures
@@ -377,8 +378,10 @@ def test_one_basis_takes_off_only_what_was_told(ward, monkeypatch, scatter):
     few = [replace(c, train=c.train.take(torch.arange(9))) for c in ward[:4]]
     full, _ = learn(few)
     agreed = replace(full.algorithm.agreed, settings=with_scatter(scatter).linked)
-    sent = [sent_sums(full.algorithm.agreed, c, "full") for c in few[:3]]
-    sent.append(sent_sums(agreed, few[3], scatter))
+    sent = [
+        sent_sums(full.algorithm.agreed, Told.of(full.algorithm.agreed, c), "full") for c in few[:3]
+    ]
+    sent.append(sent_sums(agreed, Told.of(agreed, few[3]), scatter))
     state = {}
     for own in sent:
         for name, value in own.items():

@@ -7,7 +7,7 @@ from flic.algorithms.agreed import DETAILS, Agreed
 from flic.algorithms.linked import Linked
 from flic.algorithms.pooling import Pool, apply_map, sent_sums
 from flic.algorithms.protocol import ServerState
-from flic.algorithms.telling import numbers_told, told_detail, told_of_map, within
+from flic.algorithms.telling import Told, numbers_told, told_detail, told_of_map, within
 from flic.alignment.moments import SENT, Layout, Moments, Place
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema, SharedFeatures
@@ -115,7 +115,10 @@ def told_by(agreed, client):
     """What leaves a client beside one other that has all of its columns: (linear, mapped)."""
     other = silo(200, client.schema.dim, seed=1)
     layout = agreed.layout(SPACE, "linear")
-    both = [layout.unpack(sent_sums(agreed, c, told_detail(agreed, c))) for c in (client, other)]
+    both = [
+        layout.unpack(sent_sums(agreed, Told.of(agreed, c), told_detail(agreed, c)))
+        for c in (client, other)
+    ]
     sums = layout.pack(both[0] + both[1], "full")
     pool = Pool(agreed, {f"moments.{SPACE}.linear.{n}": v for n, v in sums.items()}, client)
     return pool.sent("linear"), pool.sent("mapped"), pool

@@ -508,3 +508,13 @@ def test_the_split_depends_on_what_is_in_a_row_and_not_on_the_others(linked):
     assert held() == before
     frame.iloc[1:].to_csv(silo.folder / "rows.csv", index=False)
     assert len(held() ^ before) <= 2
+
+
+def test_figures_of_few_held_out_rows_are_not_told(linked):
+    few = rows_of("east").groupby("num").head(8)  # of which four are held out
+    place = linked(frames={**frames_of(), "east": few})
+    place.go()
+    last = records(place)[-1]
+    assert "east" in last["active"]
+    assert sorted(last["scores"]) == ["north", "south"]
+    assert not [event for event in events(place.folder) if event["event"] == "figures"]

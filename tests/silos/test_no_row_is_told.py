@@ -7,7 +7,7 @@ import torch
 
 from flic.algorithms.agreed import Agreed
 from flic.algorithms.pooling import sent_sums
-from flic.algorithms.telling import told_detail
+from flic.algorithms.telling import Told, told_detail
 from flic.data.schema import SharedFeatures
 from flic.data.task import Classification
 from flic.method_settings import LinkedConfig
@@ -47,7 +47,7 @@ def told(frame, least):
     shared = {"linked": SharedFeatures(names, (0,) * len(names))}
     settings = LinkedConfig(min_rows=least, told_per_value=0.5)
     agreed = Agreed(settings, shared, Classification(2), 0)
-    sent = sent_sums(agreed, client, told_detail(agreed, client))
+    sent = sent_sums(agreed, Told.of(agreed, client), told_detail(agreed, client))
     return agreed.layout("linked", "linear").unpack(sent), client.train.x.double()
 
 

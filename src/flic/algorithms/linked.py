@@ -35,7 +35,7 @@ from flic.algorithms.protocol import (
     weighted_mean,
 )
 from flic.algorithms.questions import EXPERTS, WEIGHTS, Expert, question_of
-from flic.algorithms.telling import told_detail
+from flic.algorithms.telling import Told, told_detail
 from flic.algorithms.unlikeness import UNLIKE, shares_unlike
 from flic.alignment.moments import SENT
 from flic.alignment.unlike import USUAL
@@ -139,7 +139,8 @@ class Linked(Algorithm):
         space = client.schema.space
         if not {*client.schema.features} & {*self.agreed.shared[space].names}:
             return {}
-        sent = sent_sums(self.agreed, client, told_detail(self.agreed, client))
+        told = Told.of(self.agreed, client)
+        sent = sent_sums(self.agreed, told, told_detail(self.agreed, client))
         return _entries(f"moments.{space}.linear.", sent)
 
     def _mapped_sums_and_merits(self, server: ServerState, client: ClientData) -> dict[str, Entry]:

@@ -17,6 +17,7 @@ from flic.alignment.hiding import Usual, chunks, told_pairs
 from flic.alignment.moments import Detail, Moments, Parts, Place, Totals
 from flic.alignment.unlike import Marginals
 from flic.data.client_data import ClientData
+from flic.data.schema import FeatureSchema
 from flic.shapes import Named
 
 Sent = Mapping[Kind, Named]
@@ -37,7 +38,7 @@ class Pool:
         self.agreed, self.state, self.client, self._sent = agreed, state, client, sent
         self.space, self.dim = client.schema.space, client.schema.dim
         self.width = self.dim + agreed.responses
-        self.own, self.there = _places(agreed, client)
+        self.own, self.there = _places(agreed, client.schema)
         self.shift, self.scale = self._units()
         self.others = self._totals()
 
@@ -113,14 +114,14 @@ class Pool:
 
     @cached_property
     def _sent_linear(self) -> Named:
-        return sent_sums(self.agreed, self.client, told_detail(self.agreed, self.client))
+        return sent_sums(self.agreed, self._told, told_detail(self.agreed, self.client))
 
     def sent_totals(self, kind: Kind) -> Named:
         """Rows and sums of what was sent; products of features are not needed often."""
         if self._sent is not None:
             return {n: v for n, v in self.sent(kind).items() if n in ("count", "total")}
         if kind == "linear":
-            return sent_sums(self.agreed, self.client, "off")
+            return sent_sums(self.agreed, self._told, "off")
         return self._mapped_sums("off") if self.detail("mapped") else {}
 
     @cached_property
@@ -151,6 +152,10 @@ class Pool:
             )
         return self.agreed.layout(self.space, "mapped").pack(sums, detail)
 
+    @cached_property
+    def _told(self) -> Told:
+        return Told.of(self.agreed, self.client)
+
     @property
     def _least(self) -> int:
         return self.agreed.settings.min_rows
@@ -158,13 +163,15 @@ class Pool:
     @cached_property
     def _told_mapped(self) -> Callable[[], Parts]:
         """Random features of the rows that sums are told of; 0 where few of a class have more."""
-        told = Told.of(self.agreed, self.client)
+        told, responses = self._told, self.agreed.responses
         features = self.agreed.settings.random_features
-        active = torch.zeros(self.agreed.num_classes, features, dtype=torch.int64)
-        for rows, y in told.parts() if self._least > 1 else ():
-            active.index_add_(0, y, (self.mapped(rows)[:, :features] > 0).long())
-        few = torch.nn.functional.pad(active < self._least, (0, self.agreed.responses))
-        few &= bool(self._least > 1)
+        few = torch.zeros(self.agreed.num_classes, features, dtype=torch.bool)
+        if self._least > 1:
+            active = torch.zeros_like(few, dtype=torch.int64)
+            for rows, y in told.parts():
+                active.index_add_(0, y, (self.mapped(rows)[:, :features] > 0).long())
+            few = active < self._least
+        few = torch.nn.functional.pad(few, (0, responses))
 
         def parts() -> Parts:
             return ((self.mapped(rows).masked_fill(few[y], 0.0), y) for rows, y in told.parts())
@@ -213,7 +220,7 @@ class Pool:
         if self.detail("linear") == "off":
             return nothing, nothing
         # Not from what was sent: that has the products of all pairs.
-        told = Told.of(self.agreed, self.client).at(features)
+        told = self._told.at(features)
         columns = (told.columns - self.shift[features]) / self.scale[features]
         found = Marginals.of(columns, told.y, self.agreed.num_classes)
         return found.squares, found.dof
@@ -248,24 +255,24 @@ def apply_map(z: Tensor, directions: Tensor, offsets: Tensor) -> Float[Tensor, "
     return 2 * (z.clamp(-_CLIP, _CLIP) @ directions + offsets).relu()
 
 
-def sent_sums(agreed: Agreed, client: ClientData, detail: Detail) -> dict[str, Tensor]:
+def sent_sums(agreed: Agreed, told: Told, detail: Detail) -> dict[str, Tensor]:
     """What a client sends of its rows as they are."""
-    own, there = _places(agreed, client)
-    layout = agreed.layout(client.schema.space, "linear")
+    own, there = _places(agreed, told.schema)
+    layout = agreed.layout(told.schema.space, "linear")
     place = Place(agreed.num_classes, there, len(layout.block))
-    return layout.pack(Told.of(agreed, client).at(own).sums(place, detail), detail)
+    return layout.pack(told.at(own).sums(place, detail), detail)
 
 
 def _kind_of_sums(detail: Detail) -> type[Totals]:
     return Totals if detail == "off" else Moments
 
 
-def _places(agreed: Agreed, client: ClientData) -> tuple[Tensor, Tensor]:
-    """Places of the client's shared columns, among its own and among everyone's."""
-    names = agreed.shared[client.schema.space].names
+def _places(agreed: Agreed, schema: FeatureSchema) -> tuple[Tensor, Tensor]:
+    """Places of a client's shared columns, among its own and among everyone's."""
+    names = agreed.shared[schema.space].names
     place = {name: i for i, name in enumerate(names)}
-    pairs = [(i, place[n]) for i, n in enumerate(client.schema.features) if n in place]
+    pairs = [(i, place[n]) for i, n in enumerate(schema.features) if n in place]
     if agreed.responses and pairs:
-        pairs.append((client.schema.dim, len(names)))
+        pairs.append((schema.dim, len(names)))
     own, there = zip(*pairs, strict=True) if pairs else ((), ())
     return torch.tensor(own, dtype=torch.int64), torch.tensor(there, dtype=torch.int64)

@@ -17,12 +17,14 @@ from flic.algorithms.agreed import Agreed, class_of, columns_of
 from flic.alignment.hiding import Usual, blurred, chunks, told_pairs
 from flic.alignment.moments import SENT, Detail, Moments, Place, Totals
 from flic.data.client_data import ClientData
+from flic.data.schema import FeatureSchema
 
 
 @dataclass(frozen=True, eq=False)
 class Told:
     """Rows of a client as sums are told of them."""
 
+    schema: FeatureSchema
     columns: Float[Tensor, "rows own"]  # a response is the last one
     y: Int[Tensor, " rows"]  # classes
     sources: tuple[int, ...]  # of the columns
@@ -38,12 +40,12 @@ class Told:
         sources += (max(sources, default=-1) + 1,) * agreed.responses
         if least > 1 and len(rows):
             columns = blurred(columns, y, sources, least=least)
-        return cls(columns, y, sources, least)
+        return cls(client.schema, columns, y, sources, least)
 
     def at(self, places: Int[Tensor, " some"]) -> "Told":
         """Some of the columns."""
         sources = tuple(self.sources[i] for i in places.tolist())
-        return Told(self.columns[:, places], self.y, sources, self.least)
+        return Told(self.schema, self.columns[:, places], self.y, sources, self.least)
 
     def parts(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Rows and classes, part by part."""

@@ -221,6 +221,7 @@ def _measured(coordinator: Coordinator, grid: Grid, server: ServerState) -> Figu
         for name, reply in sorted(asked.replies.items())
         if reply.round == server.round and coordinator.sound_figures(reply.numbers)
     }
-    for name in sorted({*asked.replies} - {*sound}):
+    told = {name for name, reply in asked.replies.items() if reply.numbers}  # not of few rows
+    for name in sorted(told - {*sound}):
         coordinator.leave_out_figures(name, server.round)
     return sound

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 import torch
 from pydantic import Field
 
@@ -196,19 +197,20 @@ class SiloFolder:
         run: str,
         holders: Sequence[int] = (),
     ) -> dict[str, float]:
-        """Figures of the silo's own held-out rows: sums, and nothing of single rows."""
+        """Figures of the silo's own held-out rows: sums, and none if they are of few rows."""
         own = self._run(run, settings)
+        is_told = len(own.client.test) >= self._least_rows(settings)
         if settings.is_closed_form:
             place = self._linked(own.client, settings)
             own.save_linked(place.known(server), holders)
-            return place.figures(server)
+            return place.figures(server) if is_told else {}
         begun = own.round_before(server.round + 1)
         if begun is None:
             raise FederationError(
                 f"silo {self.name!r} is asked for figures and has not trained yet; expected a "
                 "round first. It will have figures after its first one."
             )
-        return own.place.figures(server, own.load(begun).private)
+        return own.place.figures(server, own.load(begun).private) if is_told else {}
 
     def model(self) -> FittedClient:
         """The silo's newest model, which reads and predicts raw rows."""
@@ -303,9 +305,8 @@ def held_out(table: SiloTable, share: float) -> tuple[np.ndarray, np.ndarray]:
     In every class, and in every tenth of a response's range, those with the smallest digests of
     what is in them: no row moves because of the order of the table, and few because of others.
     """
-    from pandas.util import hash_pandas_object
-
-    digests = hash_pandas_object(table.frame.astype(str), index=False).to_numpy()
+    digest: Any = pd.util.hash_pandas_object
+    digests = digest(table.frame.astype(str), index=False).to_numpy()
     strata = table.y
     if strata.dtype.kind == "f":
         strata = np.searchsorted(np.quantile(strata, np.arange(1, 10) / 10), strata)

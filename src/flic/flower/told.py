@@ -11,8 +11,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -32,10 +34,9 @@ class Cells:
     @classmethod
     def of(cls, features: Sequence[str], rows: Split) -> "Cells":
         """Of rows as sums are told of them."""
-        from pandas.util import hash_array
-
-        values, label = rows.x.double().numpy(), hash_array(rows.y.double().numpy())
-        columns = [hash_array(np.ascontiguousarray(v)) * np.uint64(3) ^ label for v in values.T]
+        digest: Any = pd.util.hash_array
+        values, label = rows.x.double().numpy(), digest(rows.y.double().numpy())
+        columns = [digest(np.ascontiguousarray(v)) * np.uint64(3) ^ label for v in values.T]
         empty = np.empty((len(rows), 0), np.uint64)
         return cls(tuple(features), np.column_stack([empty, *columns]))
 
