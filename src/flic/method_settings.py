@@ -207,7 +207,7 @@ class LinkedConfig(Section):
 
     random_features: int = Field(default=512, ge=1)  # of the map beside the features themselves
     folds: int = Field(default=3, ge=2)  # of each client's own cross-validation
-    min_rows: int = Field(default=1, ge=1)  # a class with fewer rows is in no sum
+    min_rows: int = Field(default=1, ge=1)  # that each number told rests on, at least
     scatter: Scatter = "full"  # what clients send of it
     # Numbers that a client sends per value of its rows, at most; None: as many as there are.
     told_per_value: float | None = Field(default=None, gt=0)
