@@ -19,6 +19,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from flic.flower import keys
+from flic.flower.door import VISITOR, Visitor
 from flic.flower.superlink import PART_OF_MESSAGE, START_OF_MESSAGE, Gate
 from flic.flower.supernode import COMPONENTS, objection
 
@@ -36,9 +37,13 @@ def ask(tmp_path):
     app = Starlette(routes=[Route("/{rest:path}", answer, methods=["GET", "POST"])])
     gate = Gate(app, LARGEST, tmp_path / "keys.json")
 
+    async def connected(scope, receive, send):
+        scope["state"] = {VISITOR: Visitor(scope["client"][0])}
+        await gate(scope, receive, send)
+
     def request(path, *, peer="192.0.2.7", content=b"", headers=None):
         async def post():
-            way = httpx.ASGITransport(gate, client=(peer, 5000))
+            way = httpx.ASGITransport(connected, client=(peer, 5000))
             async with httpx.AsyncClient(transport=way, base_url="http://coordinator") as client:
                 return await client.post(path, content=content, headers=headers)
 

@@ -45,6 +45,8 @@ class Place(Section):
     hosts: tuple[str, ...] = ("localhost",)
     port: int = Field(default=9443, ge=1, le=65535)
     insecure: bool = False
+    max_connections: int = Field(default=512, ge=16)
+    max_connections_per_silo: int = Field(default=32, ge=4)  # and per address of strangers
 
     @property
     def is_local(self) -> bool:
@@ -293,6 +295,7 @@ class Deployment:
         return [
             *script("superlink"),
             *(str(largest), str(self.folder / KEYS)),
+            *(str(self.place.max_connections), str(self.place.max_connections_per_silo)),
             # Of all addresses or of none but loopback: by any single other one, Flower's own
             # processes would look like strangers to the gate.
             *("--host", "127.0.0.1" if self.place.is_local else "0.0.0.0"),

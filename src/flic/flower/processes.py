@@ -38,7 +38,7 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def script(name: str) -> list[str]:
-    """Command of a program of this package that needs nothing of flic, nor the weight of torch."""
+    """Command of a program of this package that needs little of flic, and no weight of torch."""
     return [sys.executable, "-P", str(HERE / f"{name}.py")]
 
 

@@ -1,22 +1,25 @@
-"""Flower's SuperLink behind a gate: `python superlink.py LARGEST KEYS …`, without torch's weight.
+"""Flower's SuperLink behind a gate: `python superlink.py LARGEST KEYS CONNECTIONS PER_OWNER …`.
 
 Flower serves silos and the operator on one port and asks the operator for no password. The gate
 leaves silos (`/v1/fleet`) to the network and everything else to this machine, refuses bodies above
 LARGEST bytes before anything reads them, and names in the log whom Flower turned away, by the keys
-in the file KEYS (public key → name), or whom TLS did. The other arguments are flower-superlink's
-own.
+in the file KEYS (public key → name). In front of it the door (`door.py`) keeps CONNECTIONS open,
+and PER_OWNER of one address or silo. The other arguments are flower-superlink's own.
 """
 
 import json
+import socket
 import sys
-from asyncio.sslproto import SSLProtocol
 from base64 import b64decode
+from contextlib import suppress
 from hashlib import sha256
 from ipaddress import ip_address
-from logging import getLogger
+from logging import getLogger, lastResort
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import uvicorn
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -27,40 +30,72 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from flic.flower.door import VISITOR, Door, Limits, Server, within_descriptors
+from flic.flower.quota import Quota
+
 FOR_SILOS = ("/v1/fleet/", "/health")
 # Flower announces a message and then sends its objects, each in a request.
 START_OF_MESSAGE, PART_OF_MESSAGE = "/v1/fleet/push-messages", "/v1/fleet/push-object"
+ARRIVAL = "/v1/fleet/activate-node"
+SMALL = 65_536  # bytes of a body that anybody may send; Flower reads it before it looks at the key
+SHOWN = 80  # characters of a path in the log
+WAITING = 1024  # connections that the system keeps until they are accepted
 
 log = getLogger("flwr")
 
 
 class Gate:
-    """Lets requests through by where they come from, what they ask and how large they are."""
+    """Lets requests through by where they come from, what they ask and how large they are.
 
-    def __init__(self, app: ASGIApp, largest: int, keys: Path) -> None:
+    Without `keys` (in plain text, on this machine alone) nobody has one, and all are alike.
+    """
+
+    def __init__(self, app: ASGIApp, largest: int, keys: Path | None) -> None:
         self._app = app
         self._largest = largest
         self._keys = keys
         self._sent: dict[str, int] = {}  # key → bytes of the message that its silo is sending
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer it here."""
+        """Pass a request on when all of it is here, or answer it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         refusal = self._refusal(scope)
         if refusal is not None:
-            status, reason = refusal
-            log.warning("refused %s from %s: %s", scope["path"], self._who(scope), reason)
-            await PlainTextResponse(reason, status)(scope, receive, send)
+            await self._refuse(refusal, scope, receive, send)
             return
+        body = await _whole_body(receive)
+        if body is None:
+            return
+
+        async def receive_again() -> Message:
+            nonlocal body
+            if body is None:
+                return await receive()
+            whole, body = body, None
+            return {"type": "http.request", "body": whole, "more_body": False}
 
         async def send_and_tell(message: Message) -> None:
             if message["type"] == "http.response.start":
                 self._note(message["status"], scope)
             await send(message)
 
-        await self._app(scope, receive, send_and_tell)
+        visitor = scope["state"][VISITOR]
+        visitor.stop_waiting()
+        try:
+            await self._app(scope, receive_again, send_and_tell)
+        finally:
+            visitor.wait()
+
+    async def _refuse(
+        self, refusal: tuple[int, str], scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        status, reason = refusal
+        self._warn("refused %s from %s: %s", scope, reason)
+        # A silo gets to read the answer; with anybody else we are done, whatever it still sends.
+        end = {} if self._silo(scope) else {"connection": "close"}
+        await PlainTextResponse(reason, status, end)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         """Status and reason where a request stays out."""
@@ -74,6 +109,8 @@ class Gate:
         total = self._total(scope["path"], headers)
         if total > self._largest:
             return 413, f"{total} bytes; at most {self._largest} are taken"
+        if total > SMALL and self._keys is not None and self._silo(scope) is None:
+            return 413, f"{total} bytes; without an admitted key at most {SMALL} are taken"
         return None
 
     def _total(self, path: str, headers: Headers) -> int:
@@ -86,25 +123,47 @@ class Gate:
         path, headers = scope["path"], Headers(scope=scope)
         if status == 200 and path in (START_OF_MESSAGE, PART_OF_MESSAGE):
             self._sent[_key(headers)] = self._total(path, headers)
-        if status in (401, 403, 412):
-            log.warning("Flower refused %s from %s", path, self._who(scope))
+        if status >= 400:
+            self._warn("Flower refused %s from %s: %s", scope, status)
+        elif path == ARRIVAL:
+            log.info("let in %s", self._who(scope))
+        visitor = scope["state"][VISITOR]
+        if status == 200 and visitor.is_stranger:
+            visitor.owner = self._proved(scope) or visitor.owner
+
+    def _proved(self, scope: Scope) -> str | None:
+        """Who it was that Flower, or this machine, let have an answer."""
+        if scope["path"].startswith("/v1/fleet/"):
+            return self._silo(scope)
+        return None if scope["path"].startswith(FOR_SILOS) else "the operator"
+
+    def _warn(self, what: str, scope: Scope, why: object) -> None:
+        # What a path decodes to may end the line and go on as if it were another one.
+        path, who = quote(scope["path"][:SHOWN])[:SHOWN], self._who(scope)
+        source = {"peer": who.partition(", key")[0]}  # strangers can show as many keys as they like
+        log.warning(what, path, who, why, extra=source, stacklevel=2)
 
     def _who(self, scope: Scope) -> str:
         """Address of a request, and the silo whose key it shows."""
         shown = _key(Headers(scope=scope))
         if not shown:
             return f"{_peer(scope)}, without a key"
-        try:
-            key = load_pem_public_key(b64decode(shown))
-            line = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
-        except (ValueError, TypeError, UnsupportedAlgorithm):
+        line = _openssh(shown)
+        if line is None:
             return f"{_peer(scope)}, with something that is no key"
         name = self._known().get(line, "unknown")
         fingerprint = sha256(b64decode(line.split()[1])).hexdigest()[:16]
         return f"{_peer(scope)}, silo {name}, key {fingerprint}"
 
+    def _silo(self, scope: Scope) -> str | None:
+        """The silo whose key a request shows, if one was ever admitted with it."""
+        line = _openssh(_key(Headers(scope=scope)))
+        return None if line is None else self._known().get(line)
+
     def _known(self) -> dict[str, str]:
-        return json.loads(self._keys.read_bytes()) if self._keys.exists() else {}
+        if self._keys is None or not self._keys.exists():
+            return {}
+        return json.loads(self._keys.read_bytes())
 
 
 def is_local(peer: str) -> bool:
@@ -126,49 +185,68 @@ def _peer(scope: Scope) -> str:
     return client[0] if client else ""
 
 
-#: What OpenSSL calls the reasons of failed handshakes, and what they mean.
-HANDSHAKES = {
-    "HTTP_REQUEST": "it spoke plain HTTP",
-    "WRONG_VERSION_NUMBER": "it did not speak TLS",
-    "TLSV1_ALERT_UNKNOWN_CA": "it does not trust this coordinator's certificate (wrong ca.crt)",
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it finds this coordinator's certificate expired",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "it expects a certificate for another name",
-}
+def _openssh(shown: str) -> str | None:
+    """A key in the form that silos' files have, if what a request shows is one."""
+    try:
+        key = load_pem_public_key(b64decode(shown))
+        return key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return None
 
 
-def name_failed_handshakes() -> None:
-    """Log who failed in the handshake of TLS, of which no server says anything by itself."""
-    # uvicorn takes asyncio's loop where there is no uvloop, whose handshakes cannot be looked at.
-    sys.modules["uvloop"] = None  # type: ignore[assignment]
-    protocol: Any = SSLProtocol
-    complete = protocol._on_handshake_complete
+async def _whole_body(receive: Receive) -> bytes | None:
+    """The body of a request, unless its sender hangs up before the end of it."""
+    parts = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        parts.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(parts)
 
-    def tell(self: Any, error: BaseException | None) -> None:
-        if error is not None:
-            peer = self._transport.get_extra_info("peername") if self._transport else None
-            reason = getattr(error, "reason", None) or type(error).__name__
-            meaning = HANDSHAKES.get(reason, reason)
-            log.warning("refused %s in the handshake: %s", peer[0] if peer else "?", meaning)
-        complete(self, error)
 
-    protocol._on_handshake_complete = tell
+def listen(host: str, port: int) -> socket.socket:
+    """The coordinator's port."""
+    try:
+        listener = socket.create_server((host, port), backlog=WAITING)
+    except OSError as error:
+        sys.exit(f"no connections at {host}:{port}: {str(error.strerror).lower()}")
+    listener.setblocking(False)
+    return listener
+
+
+def gated(
+    app: ASGIApp, *, largest: int, keys: Path, limits: Limits, quota: Quota, **options: Any
+) -> Server:
+    """Flower's app as `uvicorn.run` would serve it, with gate and door in front of it."""
+    listener = listen(options["host"], options["port"])
+    gate = Gate(app, largest, keys if options["ssl_certfile"] else None)
+    own = {"loop": "asyncio", "ws": "none", "access_log": False}
+    config = uvicorn.Config(gate, **{**options, **own})
+    return Server(config, Door(listener, limits, quota))
 
 
 def main() -> None:
     """Run the SuperLink with the gate in front of it."""
-    name_failed_handshakes()
-    from flwr.superlink import main as service
+    from flwr.supercore.logger import update_console_handler
     from flwr.superlink.cli.flower_superlink import flower_superlink
 
+    update_console_handler(timestamps=True, colored=False)
     largest, keys = int(sys.argv.pop(1)), Path(sys.argv.pop(1))
-    create_app = service.create_app
+    connections, per_owner = int(sys.argv.pop(1)), int(sys.argv.pop(1))
+    limits, quota = Limits(within_descriptors(connections), per_owner), Quota()
 
-    def create_gated_app(*arguments: Any, **named: Any) -> Any:
-        app = create_app(*arguments, **named)
-        app.add_middleware(Gate, largest=largest, keys=keys)
-        return app
+    def serve(app: ASGIApp, **options: Any) -> None:
+        server = gated(app, largest=largest, keys=keys, limits=limits, quota=quota, **options)
+        quota.limit([*getLogger("flwr").handlers, *getLogger("uvicorn").handlers])
+        quota.limit([lastResort] if lastResort else [])  # where asyncio complains
+        with suppress(KeyboardInterrupt):
+            server.run()
+        if not server.started:
+            sys.exit("the SuperLink did not start")
 
-    service.create_app = create_gated_app
+    uvicorn.run = serve
     flower_superlink()
 
 
