@@ -26,7 +26,11 @@ def half(what, port, authority, *, source="127.0.0.2"):
     sock = socket.create_connection(("127.0.0.1", port), 30, source_address=(source, 0))
     if encrypted:
         sock = safe(authority).wrap_socket(sock, server_hostname="127.0.0.1")
-    sock.sendall(content)
+    try:
+        sock.sendall(content)
+    except OSError:
+        sock.close()
+        raise
     return sock
 
 
@@ -56,12 +60,13 @@ def siege(port, authority, *, sources, number):
                 held.append(half(what, port, authority, source=source))
             if len(held) > number:
                 held.pop(0).close()
-                over.wait(0.05)
+                over.wait(0.2)
 
     besieger = threading.Thread(target=hold)
     besieger.start()
     try:
-        while len(held) < number and besieger.is_alive():
+        until = time.monotonic() + 20
+        while len(held) < number and time.monotonic() < until:
             time.sleep(0.05)
         yield
     finally:

@@ -211,8 +211,9 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (40, 60))
 print(within_descriptors(1000), resource.getrlimit(resource.RLIMIT_NOFILE)[0], flush=True)
 certificate, key, port = sys.argv[1:]
 gated(
-    PlainTextResponse("here"), largest=1000, keys=Path("keys.json"), limits=Limits(1000, 500),
-    quota=Quota(), host="127.0.0.1", port=int(port), ssl_certfile=certificate, ssl_keyfile=key,
+    PlainTextResponse("here"), largest=1000, keys=Path("keys.json"), quota=Quota(),
+    limits=Limits(1000, 500, handshake_s=300.0, request_s=300.0),
+    host="127.0.0.1", port=int(port), ssl_certfile=certificate, ssl_keyfile=key,
 ).run()
 """
 

@@ -15,6 +15,7 @@ from urllib.request import Request, urlopen
 import pytest
 import torch
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from siege import siege
 from wire import Recorder, answers, inspect_answer, requests, rows_on_disk, size, words_of
 
 import flic
@@ -195,7 +196,9 @@ def sent_code_is_not_run(running, members, root):
 @contextmanager
 def recorded(root, settings):
     """A federation of three silos, all of whose bytes are kept: running, members, recorder."""
-    with on_loopback(root, settings, {}) as running:
+    # Fewer places than strangers ask for, where there are any.
+    few = {"max_connections": 48, "max_connections_per_silo": 12}
+    with on_loopback(root, settings, {}, **few) as running:
         members = admitted(running, root, clients(root, 3))
         recorder = Recorder(running.server, running.deployment.certificates)
         try:
@@ -235,7 +238,10 @@ def test_a_federation_keeps_strangers_and_liars_out_and_has_the_simulators_resul
             with monkeypatch.context() as own:
                 own.setenv("PYTHONPATH", os.pathsep.join(map(str, (tmp_path / "lies", SOURCE))))
                 liar.start(running.server, seconds=PATIENCE)
-            deployment.train()
+            sources = [f"127.0.0.{n}" for n in range(2, 8)]
+            port, authority = deployment.place.port, running.server.authority
+            with siege(port, authority, sources=sources, number=80):
+                deployment.train()
         finally:
             liar.leave()
 
@@ -253,6 +259,7 @@ def test_a_federation_keeps_strangers_and_liars_out_and_has_the_simulators_resul
         assert "liar" in finished_rounds(folder)[0]["absent"]
         said = deployment.service.log.read_text()
         assert "refused /v1/fleet/push-object from 127.0.0.1, silo liar, key" in said
+        assert "no place is free" in said
         status = deployment.status()
         assert status["silos"]["liar"]["suspended"]
         assert all(status["silos"][silo.name]["online"] for silo in silos)

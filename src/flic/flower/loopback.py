@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from flic.flower.deployment import Deployment, Place
 from flic.flower.membership import Membership, Server
@@ -35,7 +36,7 @@ class Loopback:
 
 @contextmanager
 def on_loopback(
-    root: Path, settings: FederationSettings, clients: Mapping[str, Client]
+    root: Path, settings: FederationSettings, clients: Mapping[str, Client], **rules: Any
 ) -> Generator[Loopback]:
     """A running federation under `root`, all of whose processes end with the block.
 
@@ -43,8 +44,9 @@ def on_loopback(
         root: where the coordinator and a folder per silo go.
         settings: what all silos agree on.
         clients: their tables, named from their folders.
+        rules: of the coordinator's place, other than the usual ones.
     """
-    place = Place(hosts=("127.0.0.1",), port=free_port())
+    place = Place(hosts=("127.0.0.1",), port=free_port(), **rules)
     deployment = Deployment.create(root / "coordinator", settings, place)
     members = {
         name: Membership(SiloFolder.create(root / name, client)) for name, client in clients.items()
