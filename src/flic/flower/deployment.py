@@ -1,7 +1,7 @@
 """A coordinator on a machine of its own: files, certificates, SuperLink, keys of silos, runs.
 
 DIR/                 beside what `rounds` keeps there
-  deployment.json    names, port, and whether the transport is plain text
+  deployment.json    names, port, how many may connect, and whether it is all in plain text
   certificates/      the authority, and the server's own (`certificates`)
   keys.json          keys of silos (`admission`)
   app/               what Flower calls an app: settings and no code
@@ -282,6 +282,10 @@ class Deployment:
         settings = Coordinator.open(self.folder).settings
         largest = int(settings.max_message_mb * 2**20)
         files = self.certificates
+        # Without keys all silos are one to the gate.
+        share = self.place.max_connections
+        if not self.place.insecure:
+            share = self.place.max_connections_per_silo
         safety = (
             ["--insecure"]
             if self.place.insecure
@@ -295,7 +299,7 @@ class Deployment:
         return [
             *script("superlink"),
             *(str(largest), str(self.folder / KEYS)),
-            *(str(self.place.max_connections), str(self.place.max_connections_per_silo)),
+            *(str(self.place.max_connections), str(share)),
             # Of all addresses or of none but loopback: by any single other one, Flower's own
             # processes would look like strangers to the gate.
             *("--host", "127.0.0.1" if self.place.is_local else "0.0.0.0"),

@@ -1,13 +1,14 @@
 """The coordinator's door: how many connections are kept, whose, and how long they are waited for.
 
-A connection belongs to its address, until Flower has answered a silo or the operator on it; then it
-is theirs. None has more than its share. When all places are taken, the address that keeps most
+A connection belongs to its address, until Flower has answered a silo or the operator on it; then
+it is theirs. None has more than its share. When all places are taken, the address that keeps most
 of them without having proved who it is loses its oldest one to whoever comes next, so that silos
 get in however many connections strangers leave open.
 """
 
 import asyncio
 import resource
+import signal
 import socket
 import ssl
 import time
@@ -108,6 +109,8 @@ class Door:
             asyncio.create_task(self._accept(welcome, safe)),
             asyncio.create_task(self._watch()),
         ]
+        for task in self._tasks:
+            task.add_done_callback(_end_after_fault)
 
     def close(self) -> None:
         """Let nobody in any more, and wait for no stranger."""
@@ -252,6 +255,13 @@ class Door:
                 self._quota.tell(log)
                 self._places = self._limits.connections
                 counted = time.monotonic()
+
+
+def _end_after_fault(task: asyncio.Task[None]) -> None:
+    """End the process, which its supervisor starts anew, rather than go on without a door."""
+    if not task.cancelled() and task.exception() is not None:
+        log.error("the door failed", exc_info=task.exception())
+        signal.raise_signal(signal.SIGTERM)
 
 
 class Connection(H11Protocol):
