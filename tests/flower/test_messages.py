@@ -20,6 +20,7 @@ from flic.flower.messages import (
     read_reply,
     read_request,
 )
+from flic.flower.pooling import FIRST
 
 RUN = "0123456789abcdef"
 MEAN, WEIGHT = "anchor.0.mean", "hidden.weight"
@@ -29,14 +30,14 @@ SERVER = ServerState(
 
 
 def request(refused=None):
-    return pack_request(Request(RUN, "update", SERVER, settings_of(seed=5), refused))
+    return pack_request(Request(RUN, "update", SERVER, settings_of(seed=5, rounds=9), refused))
 
 
 @pytest.mark.parametrize("refused", [None, "update of silo 'a' holds NaN"])
 def test_a_request_arrives_as_it_was_sent(refused):
     read = read_request(request(refused))
     assert (read.run, read.stage, read.refused) == (RUN, "update", refused)
-    assert read.settings == settings_of(seed=5)
+    assert read.settings == settings_of(seed=5, rounds=9)
     assert read.server.round == 7
     for name, value in SERVER.shared.items():
         assert read.server.shared[name].dtype == value.dtype
@@ -50,17 +51,31 @@ def test_a_request_arrives_as_it_was_sent(refused):
         {"run": 3},
         {"stage": "dance"},
         {"round": "7"},
+        {"round": -1},
+        {"round": 0},
+        {"round": 11},
         {"settings": "{"},
+        {"settings": "[" * 100_000},
         {"settings": 1.0},
         {"refused": 1},
     ],
-    ids=str,
+    ids=lambda changes: str(changes)[:40],
 )
 def test_a_request_that_is_none_is_refused(changes):
     content = request()
     content["request"] = ConfigRecord({**content["request"], **changes})
     with pytest.raises(FederationError, match="expected one of flic's coordinator"):
         read_request(content)
+
+
+@pytest.mark.parametrize(("round", "is_one"), [(FIRST - 1, False), (FIRST, True), (1, False)])
+def test_rounds_of_linked_columns_have_numbers_of_their_own(round, is_one):
+    sent = Request(RUN, "prepare", ServerState(round, {}), settings_of(method="linked"))
+    if is_one:
+        assert read_request(pack_request(sent)).server.round == round
+    else:
+        with pytest.raises(FederationError, match=f"round {round} is none of"):
+            read_request(pack_request(sent))
 
 
 @pytest.mark.parametrize("part", ["shared", "request"])

@@ -22,6 +22,7 @@ from torch import Tensor
 from flic.algorithms.protocol import Entry, ServerState, Update
 from flic.errors import FederationError, IncompatibleUpdate
 from flic.federation.work import Stage
+from flic.flower.pooling import FIRST, LAST
 from flic.flower.settings import LARGEST, NUMBER_BYTES, FederationSettings, federation_settings
 
 RAW = "flic.raw"
@@ -103,13 +104,21 @@ def read_request(content: RecordDict) -> Request:
         refused = _of(str, facts["refused"]) if "refused" in facts else None
         holders = tuple(_of(int, n) for n in _of(list, facts.get("holders", [])))
         tensors = {name: _unpack(array) for name, array in shared.items()}
-    except (KeyError, ValueError) as error:
+        settings = federation_settings(settings, source="settings of the federation")
+        _refuse_no_round(round, settings)
+    except (KeyError, ValueError, RecursionError) as error:
         raise FederationError(
             f"a request cannot be read ({error}); expected one of "
             "flic's coordinator. Give coordinator and silos the same version of flic."
         ) from error
-    settings = federation_settings(settings, source="settings of the federation")
     return Request(run, stage, ServerState(round, tensors), settings, refused, holders)
+
+
+def _refuse_no_round(round: int, settings: FederationSettings) -> None:
+    """Refuse a number that no round of such a run has: it names a file."""
+    first, last = (FIRST, LAST) if settings.is_closed_form else (1, settings.rounds + 1)
+    if not first <= round <= last:
+        raise ValueError(f"round {round} is none of {first} to {last}")
 
 
 def _of(kind: type[T], value: object) -> T:
