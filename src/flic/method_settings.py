@@ -97,6 +97,7 @@ class TrainingConfig(Section):
     personalisation: str = "fedrep"  # table:perso_algo
     client_weight: Literal["equal", "rows"] = "equal"  # ω_i
     normalise: Literal["active", "literal"] = "active"  # "literal": (b/|A|) Σ ω_i
+    average: Literal["mean", "trimmed", "auto"] = "mean"  # "auto": trimmed from five clients on
     final_round: bool = True  # all clients train once more before the last evaluation
     baseline_budget: Literal["equal", "rounds"] = "equal"  # "rounds": no warm-up for baselines
 
@@ -107,6 +108,15 @@ class TrainingConfig(Section):
                 f"local is {format_duration(self.local)!r} and shared is "
                 f"{format_duration(self.shared)!r}; methods without a shared phase have both as "
                 "one budget, so give both in epochs, or both in steps"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_mean(self) -> Self:
+        if self.average != "mean" and self.normalise == "literal":
+            raise ValueError(
+                f"average is {self.average!r} and normalise is 'literal'; expected 'active', since "
+                "a trimmed mean divides by the weights that it counts"
             )
         return self
 

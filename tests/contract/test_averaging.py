@@ -10,7 +10,7 @@ import torch
 from telling import CLASSES, NETWORKS_ON_BOTH
 
 from flic.algorithms.protocol import Entry, Update, check_update
-from flic.errors import IncompatibleUpdate
+from flic.errors import ConfigError, IncompatibleUpdate
 
 MEAN, FACTOR = "anchor.0.mean", "anchor.0.factor"
 
@@ -75,6 +75,60 @@ def test_participants_divide_literally_too(visit):
     updates = send(MEAN, full(2), full(8), weights=[3.0, 1.0])
     found = place.algorithm.aggregate(place.server, updates).shared[MEAN]
     torch.testing.assert_close(found, full(5 / 2 * 14 / place.algorithm.population.total_rows))
+
+
+@pytest.mark.parametrize(
+    ("average", "values", "expected"),
+    [
+        ("mean", [1, 2, 9], 4.0),
+        ("auto", [1, 2, 3, 10], 4.0),
+        ("auto", [-1e6, 1, 2, 6, 1e6], 3.0),
+        ("trimmed", [1, 2, 1e6], 2.0),
+        ("trimmed", [-1e6, 1, 5, 6], 3.0),
+        ("trimmed", [4, 6], 5.0),
+        ("trimmed", [1e6, 7, 3, 4, 5, 6, 1e6, -1e6], 5.5),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("name", [MEAN, "hidden.bias"])
+def test_extremes_are_left_out_number_by_number(visit, name, average, values, expected):
+    place = visit("flic-hl", training={"average": average})
+    known = place.server.shared[name]
+    updates = send(name, *(torch.full_like(known, float(value)) for value in values))
+    found = place.algorithm.aggregate(place.server, updates).shared[name]
+    torch.testing.assert_close(found, torch.full_like(known, expected))
+
+
+def test_what_is_left_counts_by_its_weight(visit):
+    place = visit("flic-class", training={"average": "trimmed"})
+    updates = send(MEAN, full(0), full(2), full(8), full(9), weights=[9.0, 3.0, 1.0, 9.0])
+    torch.testing.assert_close(
+        place.algorithm.aggregate(place.server, updates).shared[MEAN], full(14 / 4)
+    )
+
+
+def test_every_client_may_be_an_extreme_in_one_number_and_not_in_another(visit):
+    place = visit("flic-class", training={"average": "trimmed"})
+    values = torch.tensor([[0.0, 5.0, 9.0], [1.0, 2.0, 3.0], [4.0, 9.0, 1.0]])
+    updates = send(MEAN, *(full(0).index_copy(0, torch.arange(3), v) for v in values))
+    found = place.algorithm.aggregate(place.server, updates).shared[MEAN]
+    assert found[:3].tolist() == [1.0, 5.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"training": {"average": "trimmed", "normalise": "literal"}},
+        {
+            "training": {"average": "trimmed"},
+            "anchors": {"covariance": "full", "average_covariance": "barycentre"},
+        },
+    ],
+    ids=["literal", "barycentre"],
+)
+def test_what_cannot_be_trimmed_is_refused(visit, changes):
+    with pytest.raises((ConfigError, ValueError), match="trimmed"):
+        visit("flic-hl", **changes)
 
 
 @pytest.mark.parametrize("method", ["flic-class", "flic-hl"])

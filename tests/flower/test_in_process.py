@@ -16,6 +16,7 @@ from flic.errors import FederationError, FlicError
 from flic.federation.journal import MemoryJournal
 from flic.flower.benchmark import simulated
 from flic.flower.log import events
+from flic.flower.messages import RAW
 from flic.flower.server import app, conduct
 from flic.settings import merge
 
@@ -232,6 +233,65 @@ def test_a_bad_update_is_refused_and_does_no_harm(here, without_east, what):
     assert records(place)[-1]["active"] == ["east", "north", "south"]
     [line] = told(place, "east", "refused")
     assert line["message"] == refused["east"]
+
+
+def scaled(factor):
+    def lie(content):
+        for name, old in content["update"].items():
+            tensor(content, name, data=(factor * np.frombuffer(old.data, "<f4")).tobytes())
+        return content
+
+    return lie
+
+
+def exchanged(content):
+    anchors = content["update"]
+    anchors["anchor.0.mean"], anchors["anchor.1.mean"] = (
+        anchors["anchor.1.mean"],
+        anchors["anchor.0.mean"],
+    )
+    return content
+
+
+@pytest.mark.parametrize(
+    ("lie", "reason"),
+    [
+        (scaled(-9), "away from what it was sent"),
+        (exchanged, "as if the two were exchanged"),
+        (scaled(1.5), "away from what it was sent"),
+        (scaled(1.1), "away from what it was sent"),
+    ],
+    ids=["turned round", "exchanged", "inflated", "inflated by little"],
+)
+def test_one_silo_of_three_that_lies_in_every_round_is_named_and_does_no_harm(here, lie, reason):
+    place, honest = here(rounds=5), ["north", "south"]
+    place.grid.change = lambda name, round, content: (
+        lie(content) if name == "east" and content["update"] else content
+    )
+    place.go()
+    assert [[*record["refused"]] for record in records(place)[:4]] == [["east"]] * 3 + [[]]
+    assert reason in records(place)[0]["refused"]["east"]
+    assert place.coordinator.roll.is_suspended("east")
+    alone = here(rounds=5, names=honest)
+    alone.go()
+    same(shared(place), shared(alone))
+    for name in honest:
+        assert records(place)[-1]["scores"][name] == records(alone)[-1]["scores"][name]
+
+
+def test_what_the_server_alone_decides_is_not_taken_from_a_silo(here):
+    """One that sends its own meta-classes is refused, and the run goes on."""
+    ours = Array(dtype="int64", shape=(2,), stype=RAW, data=np.array([0, 1], "<i8").tobytes())
+
+    def sneaked(content):
+        content["update"]["meta_classes"], content["weights"]["meta_classes"] = ours, 1.0
+        return content
+
+    place = here(network={"anchors": {"meta_classes": [0, 0]}})
+    place.grid.change = at_round(1, sneaked)
+    place.go(1)
+    assert "which the server alone decides" in records(place)[-1]["refused"]["east"]
+    assert shared(place)["meta_classes"].tolist() == [0, 0]
 
 
 def test_a_replayed_update_of_an_old_round_is_refused(here, without_east):

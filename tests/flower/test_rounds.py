@@ -62,6 +62,7 @@ CLASSES = {"classes": ["well", "ill"]}
         ({**CLASSES, "quorum": 0}, "quorum: got 0"),
         ({**CLASSES, "rouds": 3}, "rouds: unknown key; expected one of task"),
         ({**CLASSES, "network": {"training": {"rounds": 3}}}, "training.rounds is set here"),
+        ({**CLASSES, "network": {"training": {"average": "mean"}}}, "training.average is set here"),
         ({**CLASSES, "network": {"training": {"x": 3}}}, "network.training.x: unknown key"),
         ({**CLASSES, "network": {"training": {"normalise": "literal"}}}, "expected 'active'"),
         ({**CLASSES, "network": {"alignment": {"realign_epochs": 1}}}, "realign_epochs is set"),
@@ -201,19 +202,57 @@ def test_what_an_update_must_be(coordinator, name, round, changes, reason):
         ({"east": 1e9, "north": 1.1, "south": 0.9}, ["east"]),
         ({"east": 1e9, "north": 1.0}, ["east"]),
         ({"east": 1e9}, ["east"]),
-        ({"east": 0.0, "north": 1.0}, []),
+        ({"east": 0.0, "north": 1.0}, ["east"]),
+        ({"east": 1.01, "north": 1.0}, []),
+        ({"east": 1.05, "north": 1.0, "south": 1.001}, ["east"]),
+        ({"east": 1.4, "north": 1.2, "south": 1.1}, []),
         ({"east": 1e9, "north": 1e9, "south": 1.0}, ["east", "north"]),
         ({}, []),
     ],
     ids=str,
 )
 def test_an_update_out_of_proportion_is_found(coordinator, sizes, out):
+    assert outliers(coordinator, sizes) == out
+
+
+def outliers(coordinator, sizes):
+    """Silos that are named where each sends so many times the shared part."""
     shared = coordinator.server.shared
     updates = [
         Update(name, {n: Entry(v * size, 1.0) for n, v in shared.items()})
         for name, size in sizes.items()
     ]
-    assert sorted(coordinator.outliers(updates, {})) == out
+    return sorted(coordinator.outliers(updates, {}))
+
+
+@pytest.mark.parametrize(("size", "out"), [(1.12, []), (1.5, ["east"])])
+def test_where_work_is_in_epochs_a_silo_of_many_rows_may_move_further(tmp_path, size, out):
+    """0.12 is what one of 20,000 rows did beside others of 40 and 200."""
+    epochs = {"training": {"local": "2 epochs", "shared": "1 epochs"}}
+    made = Coordinator.create(tmp_path / "federation", settings_of(network=epochs))
+    assert outliers(made, {"east": size, "north": 1.0003, "south": 1.0001}) == out
+
+
+def test_what_silos_have_inflated_is_no_measure(coordinator):
+    """However large the shared part has become, a silo may not move it by as much."""
+    shared = {name: 1e6 * value for name, value in coordinator.server.shared.items()}
+    coordinator.journal.commit(replace(coordinator.server, shared=shared), {"round": 1})
+    assert outliers(coordinator, {"east": 1.5, "north": 1.5, "south": 1.0}) == ["east", "north"]
+
+
+@pytest.mark.parametrize(
+    ("average", "silos", "is_moved"),
+    [("auto", 5, False), ("auto", 4, True), ("trimmed", 3, False), ("mean", 5, True)],
+)
+def test_a_silo_that_lies_within_the_bounds_moves_nothing_where_extremes_are_left_out(
+    tmp_path, average, silos, is_moved
+):
+    made = Coordinator.create(tmp_path / "federation", settings_of(average=average))
+    moves = {"liar": 1.0} | {f"honest-{i}": 0.001 * i for i in range(1, silos)}
+    before, answers = made.server.shared, Answers([update(made, *own) for own in moves.items()])
+    made.finish(1, answers, started=time.perf_counter())
+    for name, value in made.server.shared.items():
+        assert bool(((value - before[name]) > 0.01).all()) == is_moved
 
 
 def test_offences_outlive_the_coordinator(coordinator):

@@ -1,17 +1,16 @@
-"""What FLIC refuses before and between rounds: settings and updates that anchors cannot have."""
+"""What FLIC refuses before it starts: settings that anchors cannot have."""
 
-from flic.algorithms.protocol import Update
-from flic.alignment.meta_classes import MAP
-from flic.errors import ConfigError, IncompatibleUpdate
+from flic.errors import ConfigError
 from flic.method_settings import MethodSettings
 
 
-def refuse_map(update: Update) -> None:
-    """Refuse a client's own idea of the meta-classes: all must mean the same by an anchor."""
-    if MAP in update.entries:
-        raise IncompatibleUpdate(
-            f"update of client {update.client!r} holds {MAP!r}, which the server alone decides; "
-            "expected anchors and the shared layer. Drop it."
+def refuse_trimmed_barycentre(settings: MethodSettings) -> None:
+    """Refuse to trim what is no mean of numbers."""
+    is_whole = settings.anchors.average_covariance == "barycentre"
+    if settings.training.average == "trimmed" and is_whole:
+        raise ConfigError(
+            "training.average is 'trimmed' and anchors.average_covariance is 'barycentre', which "
+            "counts every covariance whole; expected 'factors'. Change one of them."
         )
 
 

@@ -26,6 +26,7 @@ class FedHeNN(NetworkMethod):
 
     name = "fedhenn"
     rule_name = "alone"
+    fixed = frozenset({PROBES})
 
     def init_server(self) -> ServerState:
         rows, width = self.settings.fedhenn.probe_rows, self.population.max_features

@@ -16,7 +16,7 @@ from torch import Tensor
 from flic.algorithms.anchor_checks import (
     refuse_class_settings,
     refuse_impossible_meta_classes,
-    refuse_map,
+    refuse_trimmed_barycentre,
 )
 from flic.algorithms.network import NetworkMethod
 from flic.algorithms.protocol import (
@@ -72,10 +72,13 @@ With meta-classes, these are the classes meant. In a regression the mean holds b
 class Flic(NetworkMethod):
     """Embeddings aligned with shared anchors; α, the anchors and counts are all that travels."""
 
+    fixed = frozenset({MAP})  # all must mean the same by an anchor
+
     def __init__(
         self, settings: MethodSettings, population: Population, *, seed: int, dtype: torch.dtype
     ) -> None:
         super().__init__(settings, population, seed=seed, dtype=dtype)
+        refuse_trimmed_barycentre(settings)
         self.is_regression = isinstance(population.task, Regression)
         if self.is_regression:
             refuse_class_settings(settings)
@@ -109,9 +112,6 @@ class Flic(NetworkMethod):
 
     def aggregate(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
         """As all methods do; answers about distances become the map, and are dropped."""
-        updates = list(updates)
-        for update in updates:
-            refuse_map(update)
         server = super().aggregate(server, updates)
         if DISTANCES not in server.shared:
             return server
@@ -129,7 +129,7 @@ class Flic(NetworkMethod):
         if anchors.average_covariance == "barycentre" and entries[0].value.ndim == 2:
             return _barycentre_factor(entries)
         if anchors.average_over == "holders":
-            return weighted_mean(entries)
+            return self.mean(entries)
         return super().average(name, entries, active=active)
 
     # ---- the client half -----------------------------------------------------------------

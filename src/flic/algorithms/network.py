@@ -22,6 +22,7 @@ from flic.algorithms.protocol import (
     Visit,
     check_update,
     gather_entries,
+    trimmed_mean,
     weighted_mean,
 )
 from flic.algorithms.workplace import Workplace
@@ -36,6 +37,9 @@ from flic.personal import SplitModel, personalisation
 from flic.personal.rule import under
 from flic.seeding import generator
 from flic.shapes import Named
+
+TRIMMED_FROM = 5
+"""Holders from which on `training.average = "auto"` leaves out extremes."""
 
 
 class NetworkMethod(Algorithm):
@@ -75,7 +79,7 @@ class NetworkMethod(Algorithm):
         """Each name averaged over its holders.  Paper: algo:FLIC-FEDREP, steps 19-20."""
         updates = list(updates)
         for update in updates:
-            check_update(server, update)
+            check_update(server, update, self.fixed)
         shared = dict(server.shared)
         for name, entries in gather_entries(updates).items():
             shared[name] = self.average(name, entries, active=len(updates))
@@ -84,7 +88,14 @@ class NetworkMethod(Algorithm):
     def average(self, name: str, entries: Sequence[Entry], *, active: int) -> Tensor:
         """New shared value of one name from its holders' versions."""
         del name
-        return weighted_mean(entries, total_weight=self._total_weight(active))
+        return self.mean(entries, total_weight=self._total_weight(active))
+
+    def mean(self, entries: Sequence[Entry], *, total_weight: float | None = None) -> Tensor:
+        """Mean of the holders' versions, without the extremes where `training.average` says so."""
+        how = self.settings.training.average
+        if how == "trimmed" or (how == "auto" and len(entries) >= TRIMMED_FROM):
+            return trimmed_mean(entries)
+        return weighted_mean(entries, total_weight=total_weight)
 
     def _total_weight(self, active: int) -> float | None:
         """The literal (b/|A|) Σ ω_i divides by what active clients would weigh on average."""

@@ -132,6 +132,9 @@ class Algorithm(ABC):
     #: Whether preparations are all its work, and rounds would add nothing.
     closed_form: ClassVar[bool] = False
 
+    #: Shared tensors that the server alone decides: they leave no client.
+    fixed: ClassVar[frozenset[str]] = frozenset()
+
     #: Kinds of labels the method can learn.
     tasks: ClassVar[Sequence[TaskName]] = ("classification", "regression")
 
@@ -202,10 +205,15 @@ class Algorithm(ABC):
         """Class scores of each client's rows, −∞ for classes it does not hold; or responses."""
 
 
-def check_update(server: ServerState, update: Update) -> None:
+def check_update(server: ServerState, update: Update, fixed: frozenset[str] = frozenset()) -> None:
     """Refuse an update that holds a name, shape, type or value the server cannot count."""
     who = f"update of client {update.client!r}"
     for name, entry in update.entries.items():
+        if name in fixed:
+            raise IncompatibleUpdate(
+                f"{who} holds {name!r}, which the server alone decides; expected what clients "
+                "learn. Drop it."
+            )
         if name not in server.shared:
             raise IncompatibleUpdate(
                 f"{who} holds {name!r}, which the server does not share. Only "
@@ -246,3 +254,21 @@ def weighted_mean(
     values = torch.stack([e.value.to(torch.float64) for e in entries])
     total = (weights.view(-1, *[1] * (values.ndim - 1)) * values).sum(0)
     return (total / (total_weight or float(weights.sum()))).to(entries[0].value.dtype)
+
+
+def trimmed_mean(entries: Sequence[Entry]) -> Float[Tensor, "..."]:
+    """Mean without the extremes: of each number, the largest and the smallest quarter are left out.
+
+    One on each side at least, so that of three holders no one can move a number beyond the other
+    two; of fewer than three, it is the mean.
+    """
+    count = len(entries)
+    if count < 3:
+        return weighted_mean(entries)
+    cut = max(1, count // 4)
+    values = torch.stack([e.value.to(torch.float64) for e in entries])
+    middle = values.sort(0)
+    weights = torch.tensor([e.weight for e in entries], dtype=torch.float64)
+    weights = weights[middle.indices[cut : count - cut]]
+    total = (weights * middle.values[cut : count - cut]).sum(0)
+    return (total / weights.sum(0)).to(entries[0].value.dtype)

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from flic.algorithms import build_algorithm
+from flic.algorithms import METHODS, build_algorithm
 from flic.algorithms.protocol import Algorithm, Population, ServerState, Update, check_update
 from flic.errors import ConfigError, FederationError, IncompatibleUpdate, RunFolderError
 from flic.federation.checkpoint import DiskJournal
@@ -26,14 +26,22 @@ from flic.federation.sampling import active_clients
 from flic.federation.work import Stage
 from flic.flower.answers import Answers, Figures, finished_rounds
 from flic.flower.log import events, note
-from flic.flower.proportion import is_evaluation, too_heavy, too_large
+from flic.flower.proportion import is_evaluation, too_far, too_heavy
 from flic.flower.roll import Roll, damaged, read_json, write_json
 from flic.flower.settings import FederationSettings, federation_settings
+from flic.method_settings import unit_of
 
 FACTS = "federation.json"
 
 TRIES = 3
 """How often a round is tried without a quorum before the run stops."""
+
+
+HARMLESS = {"steps": 0.02, "epochs": 0.25}
+"""Share of a tensor's first size by which one silo may move it whatever the others do.
+
+All silos take the same number of steps; of epochs, one of more rows takes more.
+"""
 
 
 class Coordinator:
@@ -209,7 +217,7 @@ class Coordinator:
                 "all silos one version of flic."
             )
         try:
-            check_update(self.expects(keys), update)
+            check_update(self.expects(keys), update, METHODS[self.settings.method].fixed)
         except IncompatibleUpdate as error:
             return str(error)
         return None
@@ -217,13 +225,16 @@ class Coordinator:
     def outliers(
         self, updates: Sequence[Update], keys: Mapping[str, Sequence[str]]
     ) -> dict[str, str]:
-        """Updates out of all proportion to the others and to the shared part itself.
-
-        That part takes a seat among them, so that one of two silos cannot set the measure.
-        """
+        """Updates out of all proportion to the others and to the shared part at the beginning."""
         del keys
-        shared = [v for v in self.server.shared.values() if v.is_floating_point()]
-        return too_heavy(updates) | too_large(updates, shared, self.settings.norm_factor)
+        far = too_far(
+            updates,
+            self.server.shared,
+            self.initial().shared,
+            factor=self.settings.norm_factor,
+            harmless=HARMLESS[unit_of(self.settings.method_settings.training.shared)],
+        )
+        return too_heavy(updates) | far
 
     def finish(
         self,

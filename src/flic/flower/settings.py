@@ -28,7 +28,7 @@ LARGEST = 1e30
 
 S = TypeVar("S", bound=Section)
 
-_SET_ABOVE = ("rounds", "participation", "client_weight")
+_SET_ABOVE = ("rounds", "participation", "client_weight", "average")
 
 
 #: What cannot change while a run goes on; the other keys are rules of its rounds.
@@ -61,9 +61,10 @@ class FederationSettings(Section):
     quorum: int = Field(default=2, ge=1)  # answers without which a round does not count
     deadline_s: float = Field(default=600.0, gt=0)
     weights: Literal["equal", "rows"] = "equal"
+    average: Literal["mean", "trimmed", "auto"] = "auto"  # trimmed from five silos on
     min_rows: int = Field(default=5, ge=1)  # fewer would show a person's embedding
     max_message_mb: float = Field(default=16.0, gt=0)
-    norm_factor: float = Field(default=10.0, gt=1)  # of the median of a round
+    norm_factor: float = Field(default=10.0, gt=1)  # of the median move of a round
     max_features: int = Field(default=0, ge=0)  # of the widest silo, encoded; fedhenn's probes
     min_holders: int = Field(default=2, ge=2)  # silos with a column, for it to be linked
     salt: str = Field(default="", pattern="^([0-9a-f]{2})*$")  # of linked columns' keys
@@ -76,8 +77,8 @@ class FederationSettings(Section):
         above = [key for key in _SET_ABOVE if key in network.get("training", {})]
         if above:
             raise ValueError(
-                f"training.{above[0]} is set here; expected rounds, participation and weights "
-                "beside network, where they hold for everyone"
+                f"training.{above[0]} is set here; expected rounds, participation, weights and "
+                "average beside network, where they hold for everyone"
             )
         if known.alignment.realign_epochs:
             raise ValueError(
@@ -146,6 +147,7 @@ class FederationSettings(Section):
             "rounds": self.rounds,
             "participation": self.participation,
             "client_weight": self.weights,
+            "average": self.average,
         }
         return MethodSettings.model_validate(
             merge(
