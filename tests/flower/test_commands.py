@@ -21,7 +21,9 @@ from typer.main import get_command
 
 from flic.cli.main import app, main
 from flic.flower.deployment import Deployment
+from flic.flower.silo import SiloFolder
 from flic.flower.supernode import free_port
+from flic.tables import load_tables, read_federation
 
 pytestmark = pytest.mark.process
 
@@ -103,6 +105,16 @@ def test_a_silo_may_live_beside_its_table_and_is_named_as_the_folder(flic, tmp_p
     assert f'name = "{tmp_path.name}"' in (tmp_path / "silo.toml").read_text()
 
 
+def test_columns_of_a_new_silo_are_what_it_says(flic, tmp_path, rows):
+    code, said = flic(
+        "silo init s --data rows.csv --label num --classes 0,1,2 --numbers age --categories dose"
+    )
+    assert code == 0, said
+    written = (tmp_path / "s/silo.toml").read_text()
+    assert 'numbers = ["age"]' in written
+    assert 'categories = ["dose"]' in written
+
+
 @pytest.fixture
 def made(flic, rows):
     """A coordinator `c` and a silo `s`, neither of which runs."""
@@ -160,6 +172,12 @@ REFUSED = [
         2,
         "federation.json",
     ),
+    (
+        "silo init new --data rows.csv --label num --numbers dose --categories age,dose",
+        2,
+        "'dose' is declared to be two things",
+    ),
+    ("silo init new --data rows.csv --label num --dates doze", 1, "declares 'doze'"),
     ("silo init new.toml --data rows.csv --label num --name s", 2, "new/silo.toml"),
     ("silo init new --data nothing.csv --label num --name s --classes 0,1,2", 1, "no such file"),
     ("silo start s --server a.example.org:1 --insecure", 2, "this machine alone"),
@@ -343,6 +361,15 @@ def test_the_quick_start_works_as_printed(need_data, flic, tmp_path):
         for line in ends:
             typed(line, flic, tmp_path)
     assert len(pd.read_csv(tmp_path / "predicted.csv")) == 200
+    said = flic("silo evaluate va hospitals/va.csv --format json")[1]
+    measured = json.loads(said.splitlines()[0])
+    assert (measured["rows"], measured["trained_rows_left_out"]) == (50, 150)
+    assert "150 more rows were trained on" in said
+    hospitals = tmp_path / "hospitals"
+    for table in load_tables(read_federation(hospitals / "federation.toml"), hospitals).tables:
+        if (tmp_path / table.name).exists():
+            run = SiloFolder.open(tmp_path / table.name).newest()
+            assert (run.columns, run.labelling) == (table.columns, table.labelling)
 
 
 def typed(line, flic, folder):

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hospitals import rows_of, settings_of
@@ -12,6 +13,7 @@ from flic.algorithms import build_algorithm
 from flic.algorithms.protocol import Population, ServerState
 from flic.errors import ConfigError, DamagedModel, DataError, FederationError, FlicError
 from flic.flower.silo import SiloFolder
+from flic.silos.predicting import evaluate_file
 from flic.tables import Client
 
 RUN = "0123456789abcdef"
@@ -196,6 +198,35 @@ def test_a_model_predicts_raw_rows_after_a_round(silo, settings):
     figures = east.evaluate(server, settings, run=RUN)
     assert figures.keys() == {"test_right", "test_rows"}
     assert figures["test_rows"] == 9
+
+
+@pytest.mark.parametrize("label", ["num", "stay"])
+def test_rows_of_a_file_are_known_again_wherever_they_stand(silo, settings, tmp_path, label):
+    """Of the silo's own file, shuffled and with a row twice, the held-out rows are measured."""
+    if label == "stay":
+        settings = settings_of(task="regression", range=(0.0, 10.0))
+    east, server = silo("east", label=label), initial(settings)
+    east.train(server, settings, run=RUN)
+    run, rows = east.newest(), pd.read_csv(east.folder / "rows.csv")
+    kept = rows.sample(frac=1, random_state=0)
+
+    def measure(frame):
+        frame.to_csv(tmp_path / "rows.csv", index=False)
+        return evaluate_file(
+            run.model(), tmp_path / "rows.csv", tell=lambda note: None, trained=run.trained
+        )
+
+    found = measure(kept)
+    assert (found.rows, found.trained, found.left_out) == (9, 0, 28)
+    if label == "num":
+        figures = east.evaluate(server, settings, run=RUN)
+        assert found.figures["accuracy"] == pytest.approx(figures["test_right"] / 9)
+    was_trained = [measure(kept.iloc[[i]]).trained == 1 for i in range(3)]
+    again = kept.iloc[[was_trained.index(True)] * 2]
+    assert (measure(again).rows, measure(again).left_out) == (1, 1)
+    (run.folder / "trained.digests").write_bytes(b"123")
+    with pytest.raises(FlicError, match=r"trained\.digests is not what flic wrote"):
+        measure(kept)
 
 
 @pytest.mark.parametrize("file", ["00001.safetensors", "run.json", "rows.safetensors"])

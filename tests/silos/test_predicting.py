@@ -152,11 +152,11 @@ def test_metrics_of_a_file(fitted, tmp_path, said):
     rows.astype({"ill": object}).replace({"ill": {-1: None}}).to_csv(
         tmp_path / "test.csv", index=False
     )
-    count, found = evaluate_file(fitted.client("north"), tmp_path / "test.csv", tell=said.append)
+    found = evaluate_file(fitted.client("north"), tmp_path / "test.csv", tell=said.append)
     classes = fitted.client("north").predict(rows.drop(columns="ill")).values[5:]
     right = classes == np.array(["well", "ill"])[rows["ill"].to_numpy()[5:]]
-    assert count == 45
-    assert found["accuracy"] == pytest.approx(right.mean())
+    assert found.rows == 45
+    assert found.figures["accuracy"] == pytest.approx(right.mean())
     assert said == []
 
 
@@ -164,7 +164,7 @@ def test_metrics_of_responses(fitted_stays, tmp_path, said):
     rows = wards("stay")["south"]
     rows.to_csv(tmp_path / "test.csv", index=False)
     client = fitted_stays.client("south")
-    _, found = evaluate_file(client, tmp_path / "test.csv", tell=said.append)
+    found = evaluate_file(client, tmp_path / "test.csv", tell=said.append).figures
     error = client.predict(rows).values - rows["stay"]
     assert found["mae"] == pytest.approx(np.abs(error).mean())
 

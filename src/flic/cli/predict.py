@@ -12,6 +12,7 @@ from flic.errors import ConfigError
 
 if TYPE_CHECKING:
     from flic.silos.fitted import FittedClient
+    from flic.silos.predicting import Measured
 
 Fitted = Annotated[Path, typer.Argument(metavar="DIR", help="A folder that flic fit made.")]
 Encoding = Annotated[str, typer.Option(help="Of a text file, such as cp1252.")]
@@ -61,20 +62,18 @@ def evaluate(
     """Measure a client's model on rows of that client whose labels are known."""
     need_pandas("evaluate")
     from flic.silos.folder import load
-
-    show_metrics(load(folder).client(client), data, format, who="client", encoding=encoding)
-
-
-def show_metrics(
-    model: "FittedClient", data: Path, format: Format, *, who: str, encoding: str = "utf-8"
-) -> None:
-    """Print the metrics of a model on the labelled rows of a file."""
     from flic.silos.predicting import evaluate_file
 
-    rows, found = evaluate_file(model, data, tell=notice, encoding=encoding)
+    fitted = load(folder).client(client)
+    measured = evaluate_file(fitted, data, tell=notice, encoding=encoding)
+    show_metrics(fitted.name, measured, format, who="client")
+
+
+def show_metrics(name: str, measured: "Measured", format: Format, *, who: str, **more: int) -> None:
+    """Print the metrics of a model on labelled rows, with `more` numbers for programs."""
     if format == "json":
-        known = {name: None if value != value else value for name, value in found.items()}
-        typer.echo(json.dumps({who: model.name, "rows": rows, **known}))
+        known = {name: None if v != v else v for name, v in measured.figures.items()}
+        typer.echo(json.dumps({who: name, "rows": measured.rows, **more, **known}))
         return
-    shown = [[name.replace("_", " "), f"{value:.4f}"] for name, value in found.items()]
-    table(f"{model.name}, {rows} rows", ["metric", "value"], shown)
+    shown = [[name.replace("_", " "), f"{v:.4f}"] for name, v in measured.figures.items()]
+    table(f"{name}, {measured.rows} rows", ["metric", "value"], shown)

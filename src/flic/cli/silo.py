@@ -65,6 +65,13 @@ def init(
     drop: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="No feature; may be repeated.")
     ] = None,
+    ids: Annotated[str | None, typer.Option(metavar="A,B,…", help="They tell rows apart.")] = None,
+    numbers: Annotated[str | None, typer.Option(metavar="A,B,…", help="Are numbers.")] = None,
+    categories: Annotated[
+        str | None, typer.Option(metavar="A,B,…", help="Are levels, though written as numbers.")
+    ] = None,
+    dates: Annotated[str | None, typer.Option(metavar="A,B,…", help="Are dates.")] = None,
+    texts: Annotated[str | None, typer.Option(metavar="A,B,…", help="Are free text.")] = None,
     scatter: Annotated[
         Literal["off", "diagonal", "projected", "full"] | None,
         typer.Option(
@@ -90,6 +97,9 @@ def init(
     name = folder.resolve().name if name is None else name
     if problem := unusable_name(name):
         raise ConfigError(problem)
+    said = {"ids": ids, "numbers": numbers, "categories": categories, "dates": dates}
+    said |= {"texts": texts}
+    kinds: dict[str, Any] = {key: split_names(names) for key, names in said.items() if names}
     client = Client(
         name=name,
         data=str(data.resolve()),
@@ -97,7 +107,10 @@ def init(
         labels=values_of_classes(meaning) or None,
         drop=tuple(drop or ()),
         missing=missing_values(missing),
+        **kinds,
     )
+    if problems := client.contradictions():
+        raise ConfigError(f"{problems[0]}.")
     settings = _settings(client, federation, split_names(classes))
     _, notices = load_client(client, folder, task=settings.question, labels=settings.classes)
     for message in notices:
@@ -246,8 +259,19 @@ def evaluate(
     data: Annotated[Path, typer.Argument(metavar="FILE", help="Rows with known labels.")],
     format: Format = "text",
 ) -> None:
-    """Measure the silo's newest model on rows whose labels are known."""
-    show_metrics(_open(path).silo.model(), data, format, who="silo")
+    """Measure the silo's newest model on rows with known labels that it was not trained on."""
+    run = _open(path).silo.newest()
+    from flic.silos.predicting import evaluate_file
+
+    found = evaluate_file(run.model(), data, tell=notice, trained=run.trained)
+    more = {"trained_rows": found.trained, "trained_rows_left_out": found.left_out}
+    show_metrics(run.name, found, format, who="silo", **more)
+    if found.left_out:
+        notice(f"{found.left_out} more rows were trained on; they are left out.")
+    if found.trained:
+        notice("all of these rows were trained on: of new ones, expect less.")
+    if run.trained is None:
+        notice("which rows were trained on is not known: an older version of flic began the run.")
 
 
 @app.command()

@@ -214,13 +214,17 @@ class SiloFolder:
 
     def model(self) -> FittedClient:
         """The silo's newest model, which reads and predicts raw rows."""
+        return self.newest().model()
+
+    def newest(self) -> SiloRun:
+        """The run with the newest model."""
         newest = max(self._runs(), key=lambda run: run.changed, default=None)
         if newest is None or not newest.rounds:
             raise RunFolderError(
                 f"silo {self.name!r} has no model yet; expected a finished round in {self.folder}. "
                 "Take part in a federation first."
             )
-        return newest.model()
+        return newest
 
     def status(self) -> dict[str, Any]:
         """Name, and by run the silo's rounds, features that others have too, and what is said."""

@@ -3,6 +3,7 @@
 RUN/
   run.json            settings, columns, labels and the fitted encoder
   rows.safetensors    encoded rows, split once: what is held out stays so while the file grows
+  trained.digests     by which training rows are known again in any file
   00007.safetensors   private parameters after round 7, and the shared part they were trained on
   links.json          which features others have too, and how many do, where columns are linked
 
@@ -10,6 +11,7 @@ The last two rounds are kept, so that a request that is repeated gets the same a
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -17,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from pydantic import ValidationError
 from safetensors import SafetensorError
@@ -33,7 +36,7 @@ from flic.flower.pooling import LAST, SPACE, feature_keys
 from flic.flower.settings import FederationSettings, federation_settings
 from flic.shapes import Named
 from flic.silos.candidates import FlicNetwork
-from flic.silos.encoding import EncodedSilo, linked_features, linked_names
+from flic.silos.encoding import EncodedSilo, linked_features, linked_names, row_digests
 from flic.silos.fitted import FittedClient
 from flic.silos.linked_columns import in_own_units, in_shared_units, sentences
 from flic.silos.model import Saved
@@ -42,6 +45,7 @@ from flic.tables import Column, Declared, Labelling, SiloTable
 from flic.tables.encoder import TableEncoder
 
 FACTS, ROWS, LINKS = "run.json", "rows.safetensors", "links.json"
+TRAINED = "trained.digests"
 
 
 class SiloRun:
@@ -76,6 +80,8 @@ class SiloRun:
             "encoder": silo.encoder.model_dump(mode="json"),
             "features": list(client.schema.features),
         }
+        digests = row_digests(silo.data.train.x.numpy(), silo.data.train.y.numpy())
+        write_atomically(folder / TRAINED, digests.tobytes())
         write_atomically(folder / ROWS, _packed(rows))
         write_atomically(folder / FACTS, json.dumps(facts, indent=1).encode())
 
@@ -110,6 +116,17 @@ class SiloRun:
     def linked_names(self) -> list[str]:
         """Names under which the features are shared, as they are before they become keys."""
         return linked_names(self.encoder, self.declared, self.name)
+
+    @property
+    def trained(self) -> Counter[int] | None:
+        """Digests of the training rows; None of a run that an older version began."""
+        path = self.folder / TRAINED
+        if not path.exists():
+            return None
+        try:
+            return Counter(np.frombuffer(path.read_bytes(), "<i8").tolist())
+        except ValueError as error:
+            raise _damaged(path, error) from error
 
     @property
     def rounds(self) -> list[int]:

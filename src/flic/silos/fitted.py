@@ -77,9 +77,7 @@ class FittedClient:
 
     def predict(self, frame: pd.DataFrame) -> Predicted:
         """Predictions of raw rows."""
-        known = [self.labelling.column, *(self.labelling.site or ())[:1]]
-        rows = frame.drop(columns=known, errors="ignore")  # labels may come along
-        formed, odd = formed_rows(rows, self.columns, self.declared, self.name)
+        formed, odd = self._formed(frame)
         notes = [f"client '{self.name}': {note}" for note in odd.names]
         if not self.labelling.is_own(frame, self.declared).all():
             notes.append(
@@ -92,6 +90,15 @@ class FittedClient:
             return Predicted(scores[:, 0], None, scores, notes, odd.bad, unseen)
         names = np.array(self.labels, dtype=object)
         return Predicted(names[scores.argmax(1)], np.exp(scores), scores, notes, odd.bad, unseen)
+
+    def encoded(self, frame: pd.DataFrame) -> np.ndarray:
+        """Raw rows as the model was trained on them."""
+        return self.encoder.transform(self._formed(frame)[0])
+
+    def _formed(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, Oddities]:
+        known = [self.labelling.column, *(self.labelling.site or ())[:1]]
+        rows = frame.drop(columns=known, errors="ignore")  # labels may come along
+        return formed_rows(rows, self.columns, self.declared, self.name)
 
 
 def formed_rows(

@@ -2,8 +2,9 @@
 
 import csv
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pandas as pd
 
 from flic.data.task import Classification
 from flic.errors import ConfigError, DataError
+from flic.silos.encoding import row_digests
 from flic.silos.fitted import FittedClient, Predicted
 from flic.silos.metrics import figures
 from flic.tables import stream_table
@@ -61,24 +63,66 @@ def refuse_target(target: Path) -> None:
         )
 
 
+@dataclass(frozen=True)
+class Measured:
+    """Metrics of a model on labelled rows of a file."""
+
+    rows: int
+    figures: Mapping[str, float]
+    trained: int = 0  # of these rows, those that the model was trained on: all or none
+    left_out: int = 0  # other rows of the file, which it was trained on
+
+
 def evaluate_file(
-    client: FittedClient, source: Path, *, tell: Tell, encoding: str = "utf-8"
-) -> tuple[int, dict[str, float]]:
-    """Number of the client's labelled rows in a file, and the metrics of their predictions."""
+    client: FittedClient,
+    source: Path,
+    *,
+    tell: Tell,
+    encoding: str = "utf-8",
+    trained: Mapping[int, int] | None = None,
+) -> Measured:
+    """Metrics of the client's predictions for its labelled rows in a file.
+
+    `trained` are digests of training rows, and how often each occurs: such rows are left out where
+    there are others.
+    """
     rows = stream_table(source, chunk_rows=CHUNK_ROWS, encoding=encoding)
+    left = Counter(trained or {})
     scores: list[np.ndarray] = []
     labels: list[np.ndarray] = []
+    seen: list[np.ndarray] = []
     for frame, predicted in _parts(client, _own(client, rows), tell):
         y, known = _labels(client, frame, source)
         scores.append(predicted.scores[known])
         labels.append(y)
+        seen.append(_known_again(client, frame, known, y, left))
     if not sum(map(len, labels)):
         raise DataError(
             f"{source}: no row of client '{client.name}' has a label in column "
             f"'{client.labelling.column}'; expected one at least. Give rows with known labels."
         )
-    y = np.concatenate(labels)
-    return len(y), figures(client.task, np.concatenate(scores), y)
+    y, was_seen = np.concatenate(labels), np.concatenate(seen)
+    kept = ~was_seen if not was_seen.all() else was_seen
+    found = figures(client.task, np.concatenate(scores)[kept], y[kept])
+    rest = int(was_seen.sum() - was_seen[kept].sum())
+    return Measured(int(kept.sum()), found, trained=int(was_seen[kept].sum()), left_out=rest)
+
+
+def _known_again(
+    client: FittedClient,
+    frame: pd.DataFrame,
+    known: np.ndarray,
+    y: np.ndarray,
+    left: Counter[int],
+) -> np.ndarray:
+    """Whether each row with a label is one of those that are left, of which it is then taken."""
+    found = np.zeros(len(y), bool)
+    digests = row_digests(client.encoded(frame)[known], y).tolist() if left else []
+    for i, digest in enumerate(digests):
+        if left[digest] > 0:
+            left[digest] -= 1
+            found[i] = True
+    return found
 
 
 def _labels(
