@@ -43,6 +43,13 @@ def without_east(tmp_path_factory) -> dict[str, Tensor]:
 
 
 @pytest.fixture(scope="session")
+def never_east(tmp_path_factory) -> DiskJournal:
+    """A whole run of four rounds among the two others."""
+    root = tmp_path_factory.mktemp("never-east")
+    return make_here(root, names=["north", "south"], rounds=4).go().journal
+
+
+@pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory) -> DiskJournal:
     """A whole run in which nothing went wrong, measured after every round."""
     return make_here(tmp_path_factory.mktemp("undisturbed"), evaluate_every=1).go().journal

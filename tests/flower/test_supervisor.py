@@ -5,12 +5,17 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from flic.errors import FederationError
+from flic.flower.keeper import is_wanted
 from flic.flower.processes import Service, environment
+from flic.flower.rounds import Coordinator
+from flic.flower.settings import FederationSettings
+from flic.flower.training import Training
 
 pytestmark = [
     pytest.mark.process,
@@ -84,6 +89,7 @@ def test_stopping_ends_everything(service, tmp_path):
     assert service.running
     assert service.stop()
     assert not service.running
+    assert not service.was_killed
     assert not any(map(is_alive, (facts["child"], child)))
     assert not service.stop()
 
@@ -111,7 +117,68 @@ def test_the_program_ends_with_a_killed_supervisor(service, tmp_path):
     os.kill(facts["pid"], signal.SIGKILL)
     wait_for(lambda: not is_alive(facts["child"]))
     assert not service.running
+    assert service.was_killed
     os.kill(child, signal.SIGKILL)  # Flower's own watch ends what it started; this one has none
+
+
+LASTING = "import time; time.sleep(600)"
+
+
+def test_one_beside_it_comes_back_by_itself(service, tmp_path):
+    beside = [sys.executable, "-c", PARENT, str(tmp_path / "children")]
+    service.start([sys.executable, "-c", LASTING], environment(tmp_path), beside)
+    wait_for(lambda: children(tmp_path) == 1)
+    facts, orphan = service.facts(), int((tmp_path / "children").read_text())
+    [program] = {*map(int, below(facts["pid"]))} - {facts["child"], orphan}
+    os.kill(program, signal.SIGKILL)
+    wait_for(lambda: children(tmp_path) == 2)
+    assert service.facts() == facts
+    service.stop()
+    assert not any(map(is_alive, (facts["child"], orphan)))
+
+
+def below(pid):
+    own = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [*own, *(further for child in own for further in below(child))]
+
+
+def test_a_process_that_the_program_lost_is_noticed_and_the_program_started_again(
+    service, tmp_path
+):
+    facts, child = start(service, tmp_path)
+    assert not service.has_lost_a_process()
+    os.kill(child, signal.SIGKILL)
+    wait_for(service.has_lost_a_process)
+    service.restart()
+    after, _ = latest(service, tmp_path, 2)
+    assert after["child"] != facts["child"]
+    assert not service.has_lost_a_process()
+
+
+def test_who_follows_a_run_starts_a_coordinator_that_was_killed_and_no_other(service, tmp_path):
+    folder, began = tmp_path / "federation", []
+    Coordinator.create(folder, FederationSettings(classes=("a", "b")))
+
+    def begin():
+        began.append(time.monotonic())
+        service.start([sys.executable, "-c", LASTING], environment(tmp_path))
+
+    def follow():
+        with pytest.raises(FederationError, match=r"stopped after 0 of 51 rounds.* go on with"):
+            Training(folder, service, begin).go_on(lambda *record: None, lambda message: None)
+
+    with ThreadPoolExecutor(1) as pool:
+        begin()
+        wait_for(lambda: "child" in (service.facts() or {}))
+        following = pool.submit(follow)
+        wait_for(lambda: is_wanted(folder))
+        os.kill(service.facts()["pid"], signal.SIGKILL)
+        wait_for(lambda: len(began) == 2)
+        wait_for(lambda: "child" in (service.facts() or {}))
+        service.stop()  # as whoever wants it to end
+        following.result(30)
+    assert len(began) == 2
+    assert is_wanted(folder)  # so that it goes on when the coordinator is started again
 
 
 def test_a_second_one_is_refused(service, tmp_path):

@@ -147,7 +147,7 @@ def renew(folder: Folder, host: Hosts = None) -> None:
 
 @app.command()
 def train(folder: Folder, quiet: Quiet = False) -> None:
-    """Start the run or go on with it, and show its rounds until the last one is done."""
+    """Have the run begun or continued, and show its rounds; it goes on without this command."""
     deployment = _open(folder)
     seconds: list[float] = []
     with StepDisplay("train", quiet=quiet) as display:

@@ -6,6 +6,7 @@ DIR/                 beside what `rounds` keeps there
   keys.json          keys of silos (`admission`)
   app/               what Flower calls an app: settings and no code
   flower/            Flower's private folder: how its commands find this SuperLink
+  wanted             there while a run is to go on (`keeper`)
   superlink.db .log .pid
 """
 
@@ -25,6 +26,7 @@ from flic.files import write_atomically
 from flic.flower import certificates
 from flic.flower.admission import KEYS, Admission
 from flic.flower.certificates import Certificates, is_loopback, refuse_other_than_ipv4
+from flic.flower.keeper import is_wanted, release, superlink
 from flic.flower.processes import Service, ask_flower, environment, script
 from flic.flower.roll import write_json
 from flic.flower.rounds import Coordinator
@@ -109,12 +111,7 @@ class Deployment:
     @property
     def service(self) -> Service:
         """The SuperLink under its supervisor."""
-        return Service(
-            f"the coordinator in {self.folder}",
-            self.folder / "superlink.pid",
-            self.folder / "superlink.log",
-            f"flic coordinator stop {self.folder}",
-        )
+        return superlink(self.folder)
 
     # ---- processes -----------------------------------------------------------------------
 
@@ -122,7 +119,7 @@ class Deployment:
         """Start the SuperLink in the background; it answers when this returns."""
         self._refuse_expired()
         before = self.service.log_size()
-        self.service.start(self._command(), self._environment)
+        self.service.start(self._command(), self._environment, self._keeper)
         try:
             self._wait_for_answer(before, time.monotonic() + READY_S)
         except BaseException:  # an operator who interrupts it leaves nothing running
@@ -146,10 +143,15 @@ class Deployment:
     def become(self) -> None:
         """Go on as the SuperLink's supervisor, in the foreground."""
         self._refuse_expired()
-        self.service.become(self._command(), self._environment)
+        self.service.become(self._command(), self._environment, self._keeper)
+
+    @property
+    def _keeper(self) -> list[str]:
+        return [*script("keeper"), str(self.folder)]
 
     def stop(self) -> bool:
         """End the SuperLink and the run under way; False if it did not run."""
+        release(self.folder)
         return self.service.stop()
 
     def renew(self, hosts: tuple[str, ...]) -> Self:
@@ -201,7 +203,7 @@ class Deployment:
         on_round: OnRound = lambda record, total, done: None,
         tell: Tell = lambda message: None,
     ) -> None:
-        """Start the run or go on with it, and stay until all rounds are done.
+        """Start the run or go on with it, and tell of it until all rounds are done.
 
         Raises:
             FederationError: the run ended before its last round.
@@ -215,11 +217,7 @@ class Deployment:
                 f"{self.folder} NAME KEY.pub"
             )
         self._ensure_running()
-        self._training.go_on(on_round, tell)
-
-    @property
-    def _training(self) -> Training:
-        return Training(self.folder, self.service, self._ask)
+        Training(self.folder, self.service, self._ensure_running).go_on(on_round, tell)
 
     def status(self) -> dict[str, Any]:
         """Where everything stands, ready for JSON."""
@@ -231,7 +229,7 @@ class Deployment:
         return {
             **found,
             "running": running,
-            "training": running and self._training.under_way() is not None,
+            "training": running and is_wanted(self.folder),
             "address": f"{self.place.hosts[0]}:{self.place.port}",
             "certificate_ends": None
             if self.place.insecure

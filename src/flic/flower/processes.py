@@ -98,11 +98,37 @@ class Service:
         """Whether its supervisor lives."""
         return self.facts() is not None
 
-    def start(self, command: Sequence[str], variables: Mapping[str, str]) -> None:
-        """Start the program in the background, with its supervisor."""
+    @property
+    def was_killed(self) -> bool:
+        """Whether its supervisor ended without being asked to."""
+        if self.running or not self.pid_file.exists():
+            return False
+        return "pid" in json.loads(self.pid_file.read_bytes() or b"{}")
+
+    def has_lost_a_process(self) -> bool:
+        """Whether a process that the program itself started has ended, where the system tells."""
+        child = (self.facts() or {}).get("child")
+        path = Path(f"/proc/{child}/task/{child}/children")
+        try:
+            return any(map(_is_dead, path.read_text().split()))
+        except OSError:
+            return False
+
+    def restart(self) -> None:
+        """End the program; its supervisor starts it again."""
+        if child := (self.facts() or {}).get("child"):
+            os.kill(child, signal.SIGTERM)
+
+    def start(
+        self,
+        command: Sequence[str],
+        variables: Mapping[str, str],
+        beside: Sequence[str] | None = None,
+    ) -> None:
+        """Start the program in the background, and one beside it, with their supervisor."""
         self._refuse_second()
         subprocess.Popen(
-            self._supervised(command),
+            self._supervised(command, beside),
             env=dict(variables),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -110,10 +136,15 @@ class Service:
             start_new_session=True,
         )
 
-    def become(self, command: Sequence[str], variables: Mapping[str, str]) -> None:
+    def become(
+        self,
+        command: Sequence[str],
+        variables: Mapping[str, str],
+        beside: Sequence[str] | None = None,
+    ) -> None:
         """Go on as the supervisor, in the foreground, which is what systemd wants."""
         self._refuse_second()
-        supervised = self._supervised(command)
+        supervised = self._supervised(command, beside)
         os.execve(supervised[0], supervised, dict(variables))
 
     def stop(self, *, seconds: float = 25) -> bool:
@@ -147,8 +178,9 @@ class Service:
         """Where the log ends now."""
         return self.log.stat().st_size if self.log.exists() else 0
 
-    def _supervised(self, command: Sequence[str]) -> list[str]:
-        return [*script("supervisor"), str(self.pid_file), str(self.log), *command]
+    def _supervised(self, command: Sequence[str], beside: Sequence[str] | None) -> list[str]:
+        more = [] if beside is None else ["--", *beside]
+        return [*script("supervisor"), str(self.pid_file), str(self.log), *command, *more]
 
     def _refuse_second(self) -> None:
         if self.running:
@@ -156,3 +188,8 @@ class Service:
                 f"{self.name} runs already; expected it to be stopped. To start it anew, first "
                 f"run: {self.ending}"
             )
+
+
+def _is_dead(pid: str) -> bool:
+    """Whether a process has ended and its parent has not noticed."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"

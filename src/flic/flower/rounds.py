@@ -25,6 +25,7 @@ from flic.federation.journal import Record
 from flic.federation.sampling import active_clients
 from flic.federation.work import Stage
 from flic.flower.answers import Answers, Figures, finished_rounds
+from flic.flower.keeper import release
 from flic.flower.log import events, note
 from flic.flower.proportion import is_evaluation, too_far, too_heavy
 from flic.flower.roll import Roll, damaged, read_json, write_json
@@ -347,8 +348,9 @@ class Coordinator:
         note(self.folder, "waiting", round=self.round, silos=missing, message=message)
 
     def stop(self, message: str) -> None:
-        """Log why the run cannot go on."""
+        """Log why the run cannot go on, and have it begun no more."""
         note(self.folder, "stopped", round=self.round, message=message)
+        release(self.folder)
 
     def is_measured(self, round: int) -> bool:
         """Whether figures are due after a round."""

@@ -20,6 +20,7 @@ from flic.errors import FlicError, IncompatibleUpdate
 from flic.federation.journal import Record
 from flic.federation.work import Stage
 from flic.flower.answers import Answers, Figures
+from flic.flower.keeper import release
 from flic.flower.messages import Reply, Request, cap_tensors, pack_request, read_reply
 from flic.flower.rounds import Coordinator
 from flic.report.run_folder import alone_in
@@ -28,6 +29,7 @@ app = ServerApp()
 
 POLL_S = 1.0  # between looks at who is there
 REPLY_S = 0.5  # between looks for answers
+END_S = 90.0  # for an app that outlived its SuperLink to end
 UPLOAD_S = 60.0  # from the announcement of an answer to its last part
 
 #: What Flower raises where the parts of a message do not fit together.
@@ -40,7 +42,7 @@ def main(grid: Grid, context: Context) -> None:
     coordinator = Coordinator.open(Path(str(context.run_config["coordinator-dir"])))
     cap_tensors(int(coordinator.settings.max_message_mb * 2**20))
     _wait_for_no_part(min(UPLOAD_S, coordinator.settings.deadline_s))
-    for _ in conduct(coordinator, grid):
+    for _ in conduct(coordinator, grid, patience_s=END_S):
         pass
 
 
@@ -50,9 +52,12 @@ def _wait_for_no_part(seconds: float) -> None:
     by_flower.pull_objects = partial(by_flower.pull_objects, max_time=seconds)
 
 
-def conduct(coordinator: Coordinator, grid: Grid) -> Iterator[Record]:
-    """Records of the rounds still to be done, each on the disk before it is yielded."""
-    with alone_in(coordinator.folder):
+def conduct(coordinator: Coordinator, grid: Grid, *, patience_s: float = 0.0) -> Iterator[Record]:
+    """Records of the rounds still to be done, each on the disk before it is yielded.
+
+    `patience_s` is for another app to end that still works on the folder.
+    """
+    with alone_in(coordinator.folder, patience_s=patience_s):
         try:
             everyone = len(coordinator.roll.welcome())
             _wait(coordinator, grid, everyone)  # nobody is left out for starting a moment later
@@ -61,6 +66,7 @@ def conduct(coordinator: Coordinator, grid: Grid) -> Iterator[Record]:
                 record = _round(coordinator, grid)
                 if record is not None:
                     yield record
+            release(coordinator.folder)
         except FlicError as error:
             coordinator.stop(str(error))
             raise

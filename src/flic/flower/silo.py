@@ -174,7 +174,8 @@ class SiloFolder:
         run: str,
     ) -> Trained:
         """One visit from the silo's own state before the round; asked again, the same again."""
-        with alone_in(self.folder):
+        # A visit of a run that was killed may still be under way.
+        with alone_in(self.folder, patience_s=settings.deadline_s):
             own = self._run(run, settings)
             if stage == "prepare":
                 self._remember(own, settings, server.round)

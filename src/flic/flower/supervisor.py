@@ -1,7 +1,7 @@
-"""A process that keeps another alive: `python supervisor.py PIDFILE LOG command…`.
+"""A process that keeps others alive: `python supervisor.py PIDFILE LOG command… [-- command…]`.
 
 It holds a lock on PIDFILE as long as it lives, so that nobody mistakes a stranger with an old
-number for it. Whatever its command leaves behind ends before the command starts anew.
+number for it. Whatever the first command leaves behind ends before that starts anew.
 """
 
 import ctypes
@@ -23,39 +23,32 @@ LARGEST_LOG = 20_000_000
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # of Linux; elsewhere Flower's own watch remains
 
 
-class Supervisor:
-    """One command, started again whenever it ends, until somebody asks for the end."""
+class Program:
+    """One command, its process while it runs, and when it is due again."""
 
-    def __init__(self, pid_file: Path, log: Path, command: list[str]) -> None:
-        self._pid_file = _locked(pid_file)
-        self._tell({"pid": os.getpid()})  # at once: the file may hold the number of an earlier one
-        self._log = log
+    def __init__(self, command: list[str], log: Path) -> None:
+        self.starts = 0
         self._command = command
-        self._child: subprocess.Popen[bytes] | None = None
-        self._stopping = False
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self._began = self._due = float("-inf")
+        self._wait = FIRST_WAIT
 
-    def run(self) -> None:
-        """Keep the command alive until SIGTERM or SIGINT."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._stop)
-        _control(PR_SET_CHILD_SUBREAPER, 1)
-        wait, starts = FIRST_WAIT, 0
-        while not self._stopping:
-            began = time.monotonic()
-            code = self._once(starts)
-            starts += 1
-            if time.monotonic() - began > SETTLED:
-                wait = FIRST_WAIT
-            if not self._stopping:
-                self._say(f"ended with {code}; starting again in {wait:.0f} s")
-                self._sleep(wait)
-                wait = min(2 * wait, LONGEST_WAIT)
-        self._say("stopped")
+    @property
+    def pid(self) -> int | None:
+        """Number of its process, if there is one."""
+        return self._process.pid if self._process else None
 
-    def _once(self, starts: int) -> int:
+    @property
+    def is_due(self) -> bool:
+        """Whether it does not run and has waited long enough."""
+        return self._process is None and time.monotonic() >= self._due
+
+    def start(self) -> None:
+        """Start it, in a group of its own."""
         with self._log.open("ab") as log:
             # Not with start_new_session: a terminal's hang-up must reach the child through us.
-            self._child = subprocess.Popen(
+            self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -63,26 +56,79 @@ class Supervisor:
                 preexec_fn=_end_with_parent,
                 process_group=0,
             )
-        self._tell({"pid": os.getpid(), "child": self._child.pid, "starts": starts + 1})
-        try:
-            return self._wait()
-        finally:
-            self._sweep()
+        self._began = time.monotonic()
+        self.starts += 1
 
-    def _wait(self) -> int:
-        """Exit code of the child; after a request to stop, it gets some seconds."""
-        assert self._child is not None
-        until = float("inf")
-        while (code := self._child.poll()) is None:
-            if self._stopping and until == float("inf"):
-                _signal_group(self._child.pid, signal.SIGTERM)
-                until = time.monotonic() + GRACE
-            if time.monotonic() > until:
-                break
+    def ended(self) -> str | None:
+        """What is to be said of its end, where it has just ended; its group ends with it."""
+        if self._process is None or (code := self._process.poll()) is None:
+            return None
+        self.signal(signal.SIGKILL)
+        self._process = None
+        wait = FIRST_WAIT if time.monotonic() - self._began > SETTLED else self._wait
+        self._due, self._wait = time.monotonic() + wait, min(2 * wait, LONGEST_WAIT)
+        return f"ended with {code}; starting again in {wait:.0f} s"
+
+    def end(self, until: float) -> None:
+        """Wait for its end until then, and force it."""
+        if self._process is None:
+            return
+        while self._process.poll() is None and time.monotonic() < until:
+            time.sleep(0.1)
+        self.signal(signal.SIGKILL)
+        self._process.wait()
+        self._process = None
+
+    def signal(self, number: int) -> None:
+        """Send a signal to its group."""
+        if self._process is None:
+            return
+        try:
+            os.killpg(self._process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return
+
+
+class Supervisor:
+    """Commands, each started again whenever it ends, until somebody asks for the end."""
+
+    def __init__(self, pid_file: Path, log: Path, commands: list[list[str]]) -> None:
+        self._pid_file = _locked(pid_file)
+        self._tell({"pid": os.getpid()})  # at once: the file may hold the number of an earlier one
+        self._log = log
+        self._programs = [Program(command, log) for command in commands]
+        self._stopping = False
+
+    def run(self) -> None:
+        """Keep the commands alive until SIGTERM or SIGINT."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        _control(PR_SET_CHILD_SUBREAPER, 1)
+        while not self._stopping:
+            for program in self._programs:
+                self._tend(program)
             self._shorten_log()
             time.sleep(0.1)
-        _signal_group(self._child.pid, signal.SIGKILL)
-        return self._child.wait() if code is None else code
+        for program in self._programs:
+            program.signal(signal.SIGTERM)
+        until = time.monotonic() + GRACE
+        for program in self._programs:
+            program.end(until)
+        self._sweep()
+        self._say("stopped")
+        self._tell({})  # as nobody finds it who was killed
+
+    def _tend(self, program: Program) -> None:
+        is_first = program is self._programs[0]
+        if program.is_due:
+            program.start()
+            if is_first:
+                facts = {"pid": os.getpid(), "child": program.pid or 0, "starts": program.starts}
+                self._tell(facts)
+        elif (end := program.ended()) is not None:
+            if is_first:
+                self._sweep()
+            self._say(end)
 
     def _shorten_log(self) -> None:
         """Put a long log aside; the child writes at its end, wherever that is."""
@@ -91,18 +137,14 @@ class Supervisor:
             os.truncate(self._log, 0)
 
     def _sweep(self) -> None:
-        """End what the child left behind; orphans become our children, and theirs then too."""
+        """End what a child left behind; orphans become our children, and theirs then too."""
         until = time.monotonic() + GRACE
-        while (orphans := _children()) and time.monotonic() < until:
+        own = {program.pid for program in self._programs}
+        while (orphans := {*_children()} - own) and time.monotonic() < until:
             for pid in orphans:
                 _signal(pid, signal.SIGKILL)
                 _reap(pid)
             time.sleep(0.05)
-
-    def _sleep(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while not self._stopping and time.monotonic() < until:
-            time.sleep(0.1)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         del number, frame
@@ -142,13 +184,6 @@ def _end_with_parent() -> None:
     _control(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _signal_group(group: int, number: int) -> None:
-    try:
-        os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):
-        return
-
-
 def _signal(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
@@ -169,6 +204,17 @@ def _children() -> list[int]:
     return [int(pid) for pid in path.read_text().split()] if path.exists() else []
 
 
+def _commands(words: list[str]) -> list[list[str]]:
+    """Commands, from words with -- between them."""
+    found: list[list[str]] = [[]]
+    for word in words:
+        if word == "--":
+            found.append([])
+        else:
+            found[-1].append(word)
+    return found
+
+
 if __name__ == "__main__":
     os.umask(0o077)  # logs and databases are for their owner, wherever they lie
-    Supervisor(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]).run()
+    Supervisor(Path(sys.argv[1]), Path(sys.argv[2]), _commands(sys.argv[3:])).run()

@@ -14,6 +14,7 @@ DIR/
 import fcntl
 import json
 import platform
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -159,16 +160,21 @@ def _carry_on(
 
 
 @contextmanager
-def alone_in(folder: Path) -> Generator[None]:
+def alone_in(folder: Path, *, patience_s: float = 0.0) -> Generator[None]:
     """Keep a second process out of a run folder; the lock ends with the process that holds it."""
+    until = time.monotonic() + patience_s
     with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunFolderError(
-                f"{folder} is being worked on by another process; expected to be alone there. "
-                "Wait for it to end, or stop it."
-            ) from None
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    raise RunFolderError(
+                        f"{folder} is being worked on by another process; expected to be alone "
+                        "there. Wait for it to end, or stop it."
+                    ) from None
+                time.sleep(0.2)
         yield
 
 
