@@ -124,6 +124,19 @@ def full_disk(monkeypatch):
 
 
 @pytest.fixture
+def modes() -> Iterator[Callable[[Path], set[str]]]:
+    """modes(folder): modes of it and of all in it, made while the umask forbids nothing."""
+
+    def of(folder: Path) -> set[str]:
+        paths = [folder, *folder.rglob("*")]
+        return {f"{'folder' if p.is_dir() else 'file'} {p.stat().st_mode & 0o777:o}" for p in paths}
+
+    before = os.umask(0)
+    yield of
+    os.umask(before)
+
+
+@pytest.fixture
 def nearly() -> Callable[[Any], Any]:
     """nearly(values): equal to them but for roundings in double precision, however nested."""
 

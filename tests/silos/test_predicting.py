@@ -66,6 +66,15 @@ def test_parts_of_any_size_give_the_same_file(fitted, tmp_path, monkeypatch, sai
     assert (tmp_path / "parts.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
 
+def test_only_their_owner_may_read_predictions(modes, fitted, tmp_path, said):
+    rows_of("north").to_csv(tmp_path / "new.csv", index=False)
+    (tmp_path / "out.csv").touch()
+    predict_file(
+        fitted.client("north"), tmp_path / "new.csv", tmp_path / "out.csv", tell=said.append
+    )
+    assert modes(tmp_path / "out.csv") == {"file 600"}
+
+
 @pytest.mark.parametrize("suffix", ["parquet", "feather", "tsv"])
 def test_files_of_other_kinds_give_the_same(fitted, tmp_path, said, suffix):
     rows = rows_of("south")

@@ -8,7 +8,7 @@ import typer
 from flic.cli.check import need_pandas
 from flic.cli.screen import notice
 from flic.errors import ConfigError
-from flic.files import write_atomically
+from flic.files import FOR_ALL, write_atomically
 
 
 def init(
@@ -36,7 +36,7 @@ def init(
         )
     text, problems = draft(folder, files, label=label, site=site, task=task)
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, text.encode())
+    write_atomically(path, text.encode(), mode=FOR_ALL)
     for problem in problems:
         notice(problem)
     typer.echo(f"wrote {path}; look it through, then run: flic check {path}")

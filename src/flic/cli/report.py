@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flic.errors import RunFolderError
-from flic.files import write_atomically
+from flic.files import make_folder, write_atomically
 
 if TYPE_CHECKING:
     from flic.report.page.story import Story
@@ -35,7 +35,7 @@ def report(
 
         typer.echo(f"metrics for TensorBoard: {write_scalars(story, tensorboard)}")
     path = folder / "report.html" if out is None else out
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     write_atomically(path, page.encode())
     typer.echo(f"report: {path}")
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from flic.errors import ConfigError
-from flic.files import write_atomically
+from flic.files import make_folder, write_atomically
 from flic.report.page.story import Round, Story
 
 EVENTS = "events.out.tfevents.flic"
@@ -16,7 +16,7 @@ def write_scalars(story: Story, folder: Path) -> Path:
     with TemporaryDirectory() as temporary:
         _write_events(story, Path(temporary))
         [written] = Path(temporary).iterdir()
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         write_atomically(folder / EVENTS, written.read_bytes())
     return folder / EVENTS
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flic.errors import ConfigError, RunFolderError
-from flic.files import write_atomically
+from flic.files import FOR_ALL, write_atomically
 from flic.reproduction.desk import finished, missing, scope_of_kept
 from flic.reproduction.study import Scope, Study, Table, Value
 
@@ -29,7 +29,7 @@ def write_pages(study: Study, folder: Path, *, quick: bool) -> Sequence[Table]:
     results = {key: value["result"] for key, value in found.items()}
     tables = study.tables(results, kept)
     for table in tables:
-        write_atomically(folder / f"{table.name}.csv", _csv(table).encode())
+        write_atomically(folder / f"{table.name}.csv", _csv(table).encode(), mode=FOR_ALL)
     pictures = _draw(study, results, kept, folder)
     seconds = [sum(map(partial(_seconds, unit), found.values())) for unit in _UNITS]
     left = missing(study, own, folder)
@@ -43,7 +43,8 @@ def write_pages(study: Study, folder: Path, *, quick: bool) -> Sequence[Table]:
     if left:
         more = f" and {len(left) - LISTED} more" if len(left) > LISTED else ""
         page.append(f"Not finished: {', '.join(left[:LISTED])}{more}.")
-    write_atomically(folder / "results.md", "\n\n".join(page).encode() + b"\n")
+    content = "\n\n".join(page).encode() + b"\n"
+    write_atomically(folder / "results.md", content, mode=FOR_ALL)
     return tables
 
 
@@ -93,7 +94,7 @@ def update_page(page: Path, results: Path) -> list[str]:
             f"{results} holds no results of {', '.join(named)}; expected a folder with those of at "
             f"least one. Make them with: flic reproduce {named[0]}"
         )
-    write_atomically(page, text.encode())
+    write_atomically(page, text.encode(), mode=FOR_ALL)
     return put
 
 
@@ -101,7 +102,7 @@ def _with_figures(body: str, folder: Path, figures: Path) -> str:
     """The body with its pictures copied to where the page finds them."""
     figures.mkdir(exist_ok=True)
     for name in re.findall(r"!\[.*?\]\((.*?\.png)\)", body):
-        write_atomically(figures / name, (folder / name).read_bytes())
+        write_atomically(figures / name, (folder / name).read_bytes(), mode=FOR_ALL)
         body = body.replace(f"({name})", f"(figures/{name})")
     return body
 
@@ -112,7 +113,7 @@ def _draw(study: Study, results: dict[str, object], scope: Scope, folder: Path) 
     for name, figure in study.figures(results, scope).items():
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=120, bbox_inches="tight")
-        write_atomically(folder / f"{name}.png", buffer.getvalue())
+        write_atomically(folder / f"{name}.png", buffer.getvalue(), mode=FOR_ALL)
         names.append(name)
     return names
 

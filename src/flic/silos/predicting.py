@@ -12,6 +12,7 @@ import pandas as pd
 
 from flic.data.task import Classification
 from flic.errors import ConfigError, DataError
+from flic.files import open_with
 from flic.silos.encoding import row_digests
 from flic.silos.fitted import FittedClient, Predicted
 from flic.silos.metrics import figures
@@ -34,7 +35,7 @@ def predict_file(
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     count = 0
     try:
-        with temporary.open("w", newline="", encoding="utf-8") as file:
+        with open_with(temporary, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(_header(client))
             rows = stream_table(source, chunk_rows=CHUNK_ROWS, encoding=encoding)
