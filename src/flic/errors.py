@@ -9,6 +9,7 @@ FlicError
 ├── FederationError
 │   └── IncompatibleUpdate   an update holds names or shapes the server does not know
 └── RunFolderError       a run folder is occupied, damaged or of another run
+    ├── OtherRun         a checkpoint was made with other settings, data or code
     ├── DamagedCheckpoint
     └── DamagedModel     a fitted model is not what flic wrote
 
@@ -50,6 +51,10 @@ class IncompatibleUpdate(FederationError):
 
 class RunFolderError(FlicError):
     """A run folder is occupied, damaged, or belongs to another run."""
+
+
+class OtherRun(RunFolderError):
+    """A checkpoint was made with other settings, data or code than the run has."""
 
 
 class DamagedCheckpoint(RunFolderError):

@@ -1,5 +1,6 @@
 """The coordinator's folder and the rules of a round, without a network."""
 
+import shutil
 import subprocess
 import sys
 import time
@@ -10,7 +11,7 @@ import torch
 from hospitals import settings_of
 
 from flic.algorithms.protocol import Entry, Update
-from flic.errors import ConfigError, RunFolderError
+from flic.errors import ConfigError, OtherRun, RunFolderError
 from flic.flower.answers import Answers
 from flic.flower.log import LOG, events
 from flic.flower.rounds import Coordinator
@@ -103,6 +104,20 @@ def test_a_folder_opens_as_it_was_made(coordinator):
 def test_a_folder_without_a_federation_is_refused(tmp_path):
     with pytest.raises(RunFolderError, match="holds no federation"):
         Coordinator.open(tmp_path)
+
+
+def test_rounds_of_another_federation_are_not_gone_on_with(coordinator, tmp_path):
+    done(coordinator)
+    other = Coordinator.create(tmp_path / "other", settings_of())
+    shutil.copytree(coordinator.folder / "checkpoints", other.folder / "checkpoints")
+    with pytest.raises(OtherRun, match="not made with the settings that the run has now"):
+        _ = Coordinator.open(other.folder).round
+
+
+def test_rules_of_rounds_may_change_while_a_federation_goes_on(coordinator):
+    done(coordinator)
+    easier = coordinator.settings.model_copy(update={"quorum": 1, "deadline_s": 5.0})
+    assert Coordinator(coordinator.folder, coordinator.run, easier).round == 2
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b"{}", b'{"run": 1, "settings": {}}'])

@@ -1,13 +1,20 @@
 """What a run folder holds, and when one is refused."""
 
 import json
+import shutil
+from dataclasses import replace
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from flic.config import resolve
-from flic.errors import RunFolderError
+from flic.data.store import save_arrays
+from flic.digests import digest_of_code
+from flic.errors import OtherRun, RunFolderError
+from flic.federation.checkpoint import Commit
 from flic.report import run_folder
+from flic.report.page.from_run import story_of
 
 RAW = {
     "method": "flic-class",
@@ -55,6 +62,18 @@ def test_a_finished_run_folder(finished):
     ]
     assert run_folder.read_config(done.folder) == resolve(RAW)
     assert {"python", "torch", "flic", "numpy"} <= read(done.folder, "run.json").keys()
+
+
+PRIVATE = {"folder 700", "file 600"}
+
+
+def test_only_its_owner_may_read_a_run(modes, finished, flic_here, tmp_path):
+    (tmp_path / "above" / "run").mkdir(parents=True)  # an empty one is taken, and closed
+    folder = finished("above/run").folder
+    assert flic_here("report", folder).code == 0
+    assert modes(folder) == PRIVATE
+    finished("new/of/all")
+    assert modes(tmp_path / "new") == PRIVATE
 
 
 def test_rounds(finished):
@@ -156,3 +175,171 @@ def test_a_damaged_configuration_is_named(tmp_path):
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(RunFolderError, match=r"config.json is damaged .* cannot be resumed"):
         run_folder.read_config(tmp_path)
+
+
+# ---- a run goes on with nothing but its own steps ------------------------------------------
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.fixture
+def interrupted(tmp_path):
+    """interrupted(name, steps=, …): the folder of a run that was stopped after some steps."""
+
+    def make(name="cut", *, steps=2, **changes):
+        def stop(record, total, done):
+            if done == steps:
+                raise Stopped
+
+        run_folder.create(tmp_path / name, resolve({**RAW, **changes}))
+        with pytest.raises(Stopped):
+            run_folder.carry_on(tmp_path / name, on_step=stop)
+        return tmp_path / name
+
+    return make
+
+
+def edit(folder, section, key, value):
+    """Change config.json by hand."""
+    config = read(folder, "config.json")
+    (config[section] if section else config)[key] = value
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def files_in(folder):
+    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def refusal(folder, work=run_folder.carry_on):
+    """What is said, once it is certain that nothing was touched."""
+    before = files_in(folder)
+    with pytest.raises(OtherRun) as refused:
+        work(folder)
+    assert files_in(folder) == before
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("training", "batch_size", 7),
+        ("training", "rounds", 9),
+        ("evaluation", "every", 2),
+        ("engine", "dtype", "float64"),
+    ],
+)
+def test_edited_settings_are_not_gone_on_with(interrupted, section, key, value):
+    folder = interrupted()
+    edit(folder, section, key, value)
+    said = refusal(folder)
+    assert "00000.json was not made with the settings that the run has now" in said
+    assert "start a new run in another folder" in said
+
+
+def test_with_another_seed_the_data_are_others_too(interrupted):
+    folder = interrupted()
+    edit(folder, None, "seed", 4)
+    assert "not made with the settings and the data that" in refusal(folder)
+
+
+def test_a_finished_run_with_an_edited_seed_is_neither_reported_nor_written_anew(finished):
+    folder = finished().folder
+    edit(folder, None, "seed", 4)
+    assert "not made with the settings and the data that" in refusal(folder)
+    assert "not made with the settings and the data that" in refusal(folder, story_of)
+
+
+def test_checkpoints_of_another_run_are_not_gone_on_with(interrupted):
+    own, other = (
+        interrupted("own"),
+        interrupted("other", training={**RAW["training"], "batch_size": 7}),
+    )
+    shutil.copytree(other / "checkpoints", own / "checkpoints", dirs_exist_ok=True)
+    assert "not made with the settings that" in refusal(own)
+
+
+def test_a_single_step_of_another_run_is_found(interrupted):
+    own, other = interrupted("own", steps=2), interrupted("other", steps=3, method="fedhenn")
+    for path in (other / "checkpoints").glob("00002.*"):
+        shutil.copy(path, own / "checkpoints")
+    assert "00002.json was not made with the settings that" in refusal(own)
+
+
+def test_a_step_under_another_number_is_damaged(interrupted):
+    folder = interrupted(steps=3)
+    shutil.copy(folder / "checkpoints" / "00001.json", folder / "checkpoints" / "00002.json")
+    told = []
+    run_folder.carry_on(folder, on_damage=told.append)
+    assert "00002.json is damaged (it is of step 1)" in told[0]
+
+
+def trials(seed):
+    """Made trials of two people."""
+    rng = np.random.default_rng(seed)
+    rows = np.arange(48)
+    return {
+        "x": rng.normal(size=(48, 6)),
+        "y": rows % 2 + rows // 24,
+        "user": rows // 24,
+        "is_test": rows % 4 < 2,
+        "collection": np.array(["first", "second"]),
+    }
+
+
+def changed(what, trials):
+    if what == "a value":
+        trials["x"][0, 0] += 1e-3
+    else:
+        trials["y"][0] ^= 1
+    return trials
+
+
+@pytest.mark.parametrize("what", ["a value", "a label"])
+def test_another_data_file_is_not_gone_on_with(interrupted, tmp_path, monkeypatch, what):
+    monkeypatch.setenv("FLIC_DATA", str(tmp_path))
+    path = save_arrays("eeg", trials(0), tmp_path)
+    folder = interrupted(data={"problem": "eeg"}, method="local")
+    before = path.read_bytes()
+    save_arrays("eeg", changed(what, trials(0)), tmp_path)
+    assert "not made with the data that" in refusal(folder)
+    path.write_bytes(before)
+    assert run_folder.carry_on(folder).outcome.last.round == 3
+
+
+def rewrite(folder, **origin):
+    """Commits as if they had been made elsewhere."""
+    for path in (folder / "checkpoints").glob("[0-9]*.json"):
+        commit = Commit.parse(path.read_bytes())
+        path.write_bytes(replace(commit, origin={**commit.origin, **origin}).dump())
+
+
+def test_steps_of_other_code_are_shown_but_not_gone_on_with(interrupted, finished):
+    folder = interrupted()
+    rewrite(folder, code="0" * 64)
+    assert "not made with the code that" in refusal(folder)
+    done = finished().folder
+    rewrite(done, code="0" * 64)
+    assert story_of(done).rounds
+
+
+def test_what_computes_is_told_apart_and_what_shows_is_not(tmp_path):
+    for name in ("algorithms", "silos", "report"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.py").write_text("x = 1")
+    found = {}
+    for name in ("report", "silos", "algorithms"):
+        digest_of_code.cache_clear()
+        (tmp_path / name / "a.py").write_text("x = 2")
+        found[name] = [digest_of_code(sources=tmp_path), digest_of_code("silos", sources=tmp_path)]
+    (run, fit), (run_2, fit_2), (run_3, fit_3) = found.values()
+    assert run == run_2 != run_3
+    assert len({fit, fit_2, fit_3}) == 3
+
+
+def test_the_width_of_stacks_may_change(interrupted, finished, nearly):
+    whole, folder = finished(), interrupted()
+    edit(folder, "engine", "stack_width", 1)
+    again = run_folder.carry_on(folder, workers=1)
+    assert again.outcome.last.summary() == nearly(whole.outcome.last.summary())

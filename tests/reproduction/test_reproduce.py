@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from flic.config import resolve
+from flic.federation.checkpoint import DiskJournal
 from flic.reproduction.desk import work_through
 from flic.reproduction.pages import QUICK
+from flic.reproduction.runs import run_cell
 from flic.reproduction.studies import STUDIES
-from flic.reproduction.study import Scope
+from flic.reproduction.study import Desk, Scope
 
 ROOT = Path(__file__).parents[2]
 FLIC = Path(sys.executable).with_name("flic")
@@ -98,6 +102,22 @@ def test_a_killed_reproduction_goes_on_where_it_stopped(reproduce, tmp_path):
     assert done.code == 0, done.err
     assert results(cut) == results(whole)
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
+
+
+def test_what_other_code_began_of_a_cell_is_begun_anew(tmp_path):
+    data = {"problem": "noisy-features", "num_clients": 10, "train_rows_per_class": 20}
+    cell = run_cell("tiny", resolve({"method": "lda", "data": data}))
+    whole = cell.work(Desk(tmp_path, lambda line: None))
+    journal = DiskJournal(tmp_path / "0" / "checkpoints")
+    records, server = journal.records, journal.server
+    shutil.rmtree(tmp_path / "0" / "checkpoints")
+    DiskJournal(tmp_path / "0" / "checkpoints", {"code": "another"}).commit(server, records[0])
+    told = []
+    again = cell.work(Desk(tmp_path, told.append))
+    assert "begun anew: checkpoint" in told[0]
+    assert again["last"] == whole["last"]
+    assert cell.work(Desk(tmp_path, told.append))["last"] == whole["last"]
+    assert sum("begun anew" in line for line in told) == 1
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ Paper: sec:methodo, D_i = {(x_i^(j), y_i^(j))}.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification, Regression, Task
+from flic.digests import digest_of, digest_of_arrays
 from flic.errors import ConfigError, SchemaMismatch
 from flic.seeding import generator
 
@@ -81,6 +82,14 @@ class ClientData:
         """Sorted distinct labels of the training rows, 𝒴_i."""
         return tuple(self.class_counts)
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of its features, rows and labels."""
+        splits = {"train": self.train, "validation": self.validation, "test": self.test}
+        rows = {f"{n}.x": s.x.numpy() for n, s in splits.items()}
+        labels = {f"{n}.y": s.y.numpy() for n, s in splits.items()}
+        return digest_of([self.name, asdict(self.schema), digest_of_arrays(rows | labels)])
+
 
 @dataclass(frozen=True, eq=False)
 class FederatedData:
@@ -96,6 +105,11 @@ class FederatedData:
                 f"data {self.name!r} got {self.task!r} as their task; expected the kind of labels, "
                 "such as Classification(3) for 3 classes or Regression(0.0, 1.0) for numbers."
             )
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all clients' features, rows and labels, and of what is asked."""
+        return digest_of([repr(self.task), *(client.digest for client in self.clients)])
 
     def with_validation(self, share: float, *, seed: int) -> "FederatedData":
         """The same federation with a validation split held out on every client."""

@@ -1,14 +1,14 @@
 """A journal on disk: every step is committed by one atomic rename, and survives `kill -9`.
 
 checkpoints/
-  00007.json            the commit: record, and name, size and SHA-256 of every file it needs
+  00007.json            the commit: record, SHA-256 of every file it needs, and of what made it
   00007.server.safetensors
   00007.0.safetensors   private states of the clients that changed, stack by stack
 Files of earlier steps stay as long as a client's latest state, or the one before the last commit,
-lies in them. A commit that does not match its checksums is refused and the previous one used.
+lies in them. A commit that does not match its checksums is refused and the previous one used. One
+that was made with other settings, data or code is of another run, and nothing is touched.
 """
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,16 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from flic.algorithms.protocol import ServerState
-from flic.errors import DamagedCheckpoint
+from flic.digests import digest, digest_of
+from flic.errors import DamagedCheckpoint, OtherRun
 from flic.federation.journal import Record
-from flic.files import write_atomically
+from flic.files import make_folder, write_atomically
 from flic.shapes import Named
 
 VERSION = 1
+
+Origin = Mapping[str, str]
+"""What a run is made with, such as "settings", "data" and "code" → SHA-256."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Commit:
     record: Record
     files: Mapping[str, str]  # file name → SHA-256 of what this step wrote
     clients: Mapping[str, str]  # client → file, of the clients that changed in this step
+    origin: Origin
 
     def dump(self) -> bytes:
         """JSON with a checksum over itself."""
@@ -45,36 +50,37 @@ class Commit:
             "record": self.record,
             "files": dict(self.files),
             "clients": dict(self.clients),
+            "origin": dict(self.origin),
         }
-        return json.dumps({"sha256": _digest(_canonical(body)), "commit": body}).encode()
+        return json.dumps({"sha256": digest_of(body), "commit": body}).encode()
 
     @classmethod
     def parse(cls, content: bytes) -> "Commit":
         """The commit, if it is what was written."""
         outer = json.loads(content)
         body = outer["commit"]
-        if outer["sha256"] != _digest(_canonical(body)):
+        if outer["sha256"] != digest_of(body):
             raise ValueError("the checksum does not match")
         if body["version"] != VERSION:
             raise ValueError(f"version {body['version']}, expected {VERSION}")
-        return cls(body["number"], body["record"], body["files"], body["clients"])
-
-
-def _canonical(body: object) -> bytes:
-    return json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+        origin = body.get("origin", {})
+        return cls(body["number"], body["record"], body["files"], body["clients"], origin)
 
 
 class DiskJournal:
     """Journal of one run in a folder."""
 
-    def __init__(self, folder: Path) -> None:
-        """Open the journal; a damaged last commit is set aside (see `notices`)."""
+    def __init__(self, folder: Path, origin: Origin | None = None) -> None:
+        """Open the journal of the run with this origin; without one, it is any run's.
+
+        A damaged last commit is set aside (see `notices`).
+
+        Raises:
+            OtherRun: a commit has another origin.
+        """
         self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        self._origin = origin or {}
+        make_folder(folder)
         self.notices: list[str] = []
         self.server: ServerState | None = None
         self._commits: list[Commit] = []
@@ -118,7 +124,7 @@ class DiskJournal:
         self._write(_server_file(number), save(shared, {"round": str(server.round)}))
         # Through JSON, so that a record reads the same before and after a resume.
         record = json.loads(json.dumps(record))
-        commit = Commit(number, record, self._written, self._pending)
+        commit = Commit(number, record, self._written, self._pending, self._origin)
         write_atomically(self._folder / _commit_file(number), commit.dump())
         self.server = server
         self._pending, self._written = {}, {}
@@ -127,7 +133,7 @@ class DiskJournal:
 
     def _write(self, file: str, content: bytes) -> None:
         write_atomically(self._folder / file, content)
-        self._written[file] = _digest(content)
+        self._written[file] = digest(content)
 
     def _read(self, file: str, names: Sequence[str]) -> dict[str, dict[str, Tensor]]:
         wanted = set(names)
@@ -161,6 +167,7 @@ class DiskJournal:
     def _load(self) -> None:
         """The longest sound run of commits; what comes after it is said and set aside."""
         commits, damage = self._read_commits()
+        self._refuse_other(commits)
         while commits:
             try:
                 self.server = self._verified_server(commits)
@@ -184,10 +191,25 @@ class DiskJournal:
         commits: list[Commit] = []
         while (path := self._folder / _commit_file(len(commits))).exists():
             try:
-                commits.append(Commit.parse(path.read_bytes()))
+                commit = Commit.parse(path.read_bytes())
+                if commit.number != len(commits):
+                    raise ValueError(f"it is of step {commit.number}")
+                commits.append(commit)
             except (ValueError, KeyError, TypeError) as error:
                 return commits, DamagedCheckpoint(f"checkpoint {path} is damaged ({error})")
         return commits, None
+
+    def _refuse_other(self, commits: Sequence[Commit]) -> None:
+        """Refuse commits that were not made with what this run is made with."""
+        for commit in commits:
+            other = [what for what, own in self._origin.items() if commit.origin.get(what) != own]
+            if other:
+                path = self._folder / _commit_file(commit.number)
+                raise OtherRun(
+                    f"checkpoint {path} was not made with the {' and the '.join(other)} that the "
+                    "run has now; expected the same, or what is reported would not be what was "
+                    "computed. Put back what was changed, or start a new run in another folder."
+                )
 
     def _sweep(self) -> None:
         """Remove what an interrupted step left behind."""
@@ -203,7 +225,7 @@ class DiskJournal:
         latest = {name: file for c in commits for name, file in c.clients.items()}
         for file in sorted({*latest.values(), _server_file(commits[-1].number)}):
             path = self._folder / file
-            if not path.exists() or _digest(path.read_bytes()) != digests.get(file):
+            if not path.exists() or digest(path.read_bytes()) != digests.get(file):
                 raise DamagedCheckpoint(f"checkpoint file {path} is damaged or missing")
         return self._server_state(commits[-1])
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from flic.algorithms import METHODS, build_algorithm
 from flic.algorithms.protocol import Algorithm, Population, ServerState, Update, check_update
+from flic.digests import digest_of
 from flic.errors import ConfigError, FederationError, IncompatibleUpdate, RunFolderError
 from flic.federation.checkpoint import DiskJournal
 from flic.federation.journal import Record
@@ -67,7 +68,8 @@ class Coordinator:
     @cached_property
     def journal(self) -> DiskJournal:
         """The finished rounds; to open it tidies up, so only whoever does rounds may."""
-        opened = DiskJournal(self.folder / "checkpoints")
+        agreed = {"run": self.run, **self.settings.agreement}
+        opened = DiskJournal(self.folder / "checkpoints", {"settings": digest_of(agreed)})
         for message in opened.notices:
             note(self.folder, "damaged", message=message)
         return opened

@@ -9,6 +9,8 @@ DIR/
   timings.json     seconds per step; the only thing that differs between equal runs
   summary.json     scores at the last round and at the round validation chooses
   .lock            held by the process that works on the run
+
+Every checkpoint says with which settings, data and code it was made; others are not gone on with.
 """
 
 import fcntl
@@ -32,15 +34,16 @@ from flic.config import RunConfig, validate
 from flic.data.client_data import FederatedData
 from flic.data.inspect import refuse_unusable
 from flic.data.source import load_data
+from flic.digests import digest_of, digest_of_code
 from flic.errors import RunFolderError
-from flic.federation.checkpoint import DiskJournal
+from flic.federation.checkpoint import DiskJournal, Origin
 from flic.federation.journal import Journal, MemoryJournal
 from flic.federation.loop import Schedule, Simulation
 from flic.federation.roster import Roster
-from flic.federation.runners import open_runner
+from flic.federation.runners import one_thread, open_runner
 from flic.federation.sampling import num_active
 from flic.federation.work import Workshop
-from flic.files import write_atomically
+from flic.files import make_folder, open_with, write_atomically
 from flic.report.metrics import Outcome, Record, round_scores
 
 OnStep = Callable[[Record, int, int], None]
@@ -88,7 +91,8 @@ def create(folder: Path, config: RunConfig) -> None:
             f"Choose another with --out, or go on with: flic run --resume {folder}"
         )
     refuse_impossible([config])
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
+    folder.chmod(0o700)  # also one that was there, empty
     _write_json(folder / "config.json", config.model_dump(mode="json"))
 
 
@@ -146,11 +150,11 @@ def _carry_on(
     on_step: OnStep,
     on_damage: Callable[[str], None],
 ) -> Finished:
+    data = data_of(config)
+    notices = [finding.message for finding in refuse_unusable(data)]
+    journal = DiskJournal(folder / "checkpoints", origin_of(config, data))
     if not (folder / "run.json").exists():
         _write_json(folder / "run.json", environment())
-    data = load_data(config.data, seed=config.seed)
-    notices = [finding.message for finding in refuse_unusable(data)]
-    journal = DiskJournal(folder / "checkpoints")
     for message in journal.notices:
         on_damage(message)
     told = _advance(config, data, journal, workers=workers, on_step=on_step)
@@ -159,11 +163,28 @@ def _carry_on(
     return Finished(folder, outcome, journal.records, notices, _mean_ceiling(data))
 
 
+@one_thread()
+def data_of(config: RunConfig) -> FederatedData:
+    """Clients of a run; their bits do not depend on how many threads there are."""
+    return load_data(config.data, seed=config.seed)
+
+
+def origin_of(config: RunConfig, data: FederatedData) -> Origin:
+    """What a run's figures follow from; how wide its stacks are is no part of it."""
+    engine = config.engine.model_copy(update={"stack_width": 1})
+    settings = config.model_copy(update={"engine": engine}).model_dump(mode="json")
+    return {
+        "settings": digest_of(settings),
+        "data": data.digest,
+        "code": digest_of_code(),
+    }
+
+
 @contextmanager
 def alone_in(folder: Path, *, patience_s: float = 0.0) -> Generator[None]:
     """Keep a second process out of a run folder; the lock ends with the process that holds it."""
     until = time.monotonic() + patience_s
-    with (folder / ".lock").open("w") as file:
+    with open_with(folder / ".lock", "w") as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -4,12 +4,14 @@ A cell's result holds every client's score at the last round and at the round th
 chooses, so that all tables can be made from it.
 """
 
+import shutil
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from flic.config import RunConfig
+from flic.errors import OtherRun
 from flic.report import run_folder
 from flic.report.metrics import Outcome, Scores, scores_at, validation_score
 from flic.report.run_folder import Finished
@@ -55,6 +57,16 @@ def _searched(
 
 
 def _one(config: RunConfig, folder: Path, desk: Desk) -> Finished:
+    """A run of a cell; what other code or data began of it is begun anew."""
+    try:
+        return _go_on(config, folder, desk)
+    except OtherRun as error:
+        desk.tell(f"begun anew: {error}")
+        shutil.rmtree(folder)
+        return _go_on(config, folder, desk)
+
+
+def _go_on(config: RunConfig, folder: Path, desk: Desk) -> Finished:
     run_folder.begin(folder, config)
 
     def on_step(record: Mapping[str, Any], total: int, done: int) -> None:

@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 from flic.algorithms import METHODS
 from flic.algorithms.network import NetworkMethod
 from flic.config import RunConfig
-from flic.data.source import load_data
+from flic.data.client_data import FederatedData
 from flic.errors import RunFolderError
 from flic.federation.checkpoint import DiskJournal
 from flic.report.metrics import KEYS, Scores, scores_at
 from flic.report.page.story import ClientTraffic, Gain, Gains, Measure, Round, Story
 from flic.report.page.through_phi import Reading, alignment, latent, read, traffic
-from flic.report.run_folder import alone_in, read_config, workshop_of
+from flic.report.run_folder import alone_in, data_of, origin_of, read_config, workshop_of
 
 REFERENCE = "local"
 ROWS = "rows and labels"
@@ -32,9 +32,10 @@ def story_of(folder: Path) -> Story:
     records = _read_json(folder / "rounds.json")
     scores = _last_scores(folder)
     beside = {config.method: scores} | _beside(folder, config)
+    data = data_of(config)
     with alone_in(folder):
-        journal = _journal(folder)
-        seen = _seen(config, journal)
+        journal = _journal(folder, config, data)
+        seen = _seen(config, data, journal)
     return Story(
         title=f"{config.method} on {config.data.problem}, seed {config.seed}",
         kind="run",
@@ -57,9 +58,9 @@ def story_of(folder: Path) -> Story:
     )
 
 
-def _seen(config: RunConfig, journal: DiskJournal) -> Reading | None:
+def _seen(config: RunConfig, data: FederatedData, journal: DiskJournal) -> Reading | None:
     """What the last checkpoint makes of all rows; None of a method without networks."""
-    workshop = workshop_of(config, load_data(config.data, seed=config.seed))
+    workshop = workshop_of(config, data)
     if not isinstance(workshop.algorithm, NetworkMethod) or journal.server is None:
         return None
     width = config.engine.stack_width
@@ -151,11 +152,13 @@ def _read_json(path: Path) -> Any:
         raise _damaged(path, error) from None
 
 
-def _journal(folder: Path) -> DiskJournal:
+def _journal(folder: Path, config: RunConfig, data: FederatedData) -> DiskJournal:
+    """The run's checkpoints; other code may show them, but not under other settings or data."""
     place = folder / "checkpoints"
     if not place.is_dir():
         raise _unfinished(folder, place)
-    return DiskJournal(place)
+    origin = origin_of(config, data)
+    return DiskJournal(place, {what: origin[what] for what in ("settings", "data")})
 
 
 def _unfinished(folder: Path, path: Path) -> RunFolderError:

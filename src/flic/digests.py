@@ -1,0 +1,53 @@
+"""What a result was made with, as SHA-256: values, rows and code."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from flic.notation import json_values
+
+SOURCES = Path(__file__).parent
+
+#: Parts of flic that no run computes with: they show, compare, read tables or carry messages.
+AROUND = frozenset({"cli", "flower", "report", "reproduction", "silos", "tables"})
+
+#: Packages whose version may change a figure.
+COMPUTING = ("flic", "numpy", "scikit-learn", "scipy", "torch")
+
+
+def digest(content: bytes) -> str:
+    """SHA-256 of bytes."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def digest_of(value: object) -> str:
+    """SHA-256 of a value that JSON can write, whatever the order of its keys."""
+    text = json.dumps(json_values(value), sort_keys=True, separators=(",", ":"))
+    return digest(text.encode())
+
+
+def digest_of_arrays(arrays: Mapping[str, np.ndarray]) -> str:
+    """SHA-256 of arrays of numbers: names, types, shapes and values, in their order."""
+    found = hashlib.sha256()
+    for name, array in arrays.items():
+        found.update(json.dumps([name, array.dtype.str, array.shape]).encode())
+        found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()
+
+
+@cache
+def digest_of_code(*also: str, sources: Path = SOURCES) -> str:
+    """SHA-256 of the code that a run computes with, its own and other packages' versions.
+
+    `also` names parts of flic that count besides; those that only show results never do.
+    """
+    left_out = AROUND - {*also}
+    files = sorted(path.relative_to(sources) for path in sources.rglob("*.py"))
+    counted = [file for file in files if file.parts[0] not in left_out]
+    own = {file.as_posix(): digest((sources / file).read_bytes()) for file in counted}
+    return digest_of([{name: version(name) for name in COMPUTING}, own])
