@@ -12,6 +12,9 @@ import pytest
 
 from flic.config import load_config
 from flic.report import run_folder
+from flic.silos import folder as folders
+from flic.silos.federation import Federation
+from silos.wards import wards
 
 pytestmark = pytest.mark.process
 
@@ -104,6 +107,11 @@ def is_alive(pid):
 def test_workers_do_not_outlive_a_killed_run(start, config, tmp_path):
     process = start("run", config, "--set", "training.rounds=5000", "--workers", 2, "--out", "two")
     wait_for(lambda: steps(tmp_path / "two") >= 2, process)
+    kill_with_workers(process)
+
+
+def kill_with_workers(process):
+    """Kill a command; the processes that it started must go by themselves."""
     workers = children(process)
     assert len(workers) >= 2
     process.kill()
@@ -116,3 +124,35 @@ def test_workers_do_not_outlive_a_killed_run(start, config, tmp_path):
     finally:
         for pid in filter(is_alive, workers):
             os.kill(pid, signal.SIGKILL)
+
+
+FIT = """
+[fit]
+repeats = 4
+folds = 2
+scheme = "splits"
+candidates = ["lda", "flic"]
+network = { training = { rounds = 2, local = "3 steps" }, pretraining = { epochs = 2 } }
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").exists(), reason="asks /proc who is alive")
+def test_a_killed_fit_leaves_no_worker_and_goes_on(start, flic_here, tmp_path):
+    text = ['label = "ill"']
+    for name, frame in wards().items():
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+        text += ["[[clients]]", f'name = "{name}"', f'data = "{name}.csv"']
+    (tmp_path / "federation.toml").write_text("\n".join([*text, FIT]))
+    command = ["fit", "federation.toml", "--out", "fitted"]
+    kept = folders.unfinished(tmp_path / "fitted")
+    process = start(*command, "--workers", 2)
+    wait_for(lambda: any(kept.rglob("*.safetensors")), process)
+    kill_with_workers(process)
+    assert not (tmp_path / "fitted").exists()
+    said = flic_here(*command)
+    assert said.code == 0, said.err
+    assert f"going on with what an interrupted fit left in {kept}" in said.err
+    assert not kept.exists()
+    whole = Federation.from_file(tmp_path / "federation.toml").fit()
+    assert Federation.load(tmp_path / "fitted").verdict() == whole.verdict()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from wards import wards
 
+from flic.digests import digest, digest_of
 from flic.errors import DamagedModel, RunFolderError
 from flic.silos import folder as folders
 from flic.silos.fitted import FittedFederation
@@ -103,6 +104,13 @@ def test_all_files_are_known(folder):
     assert {*files_of(folder)} == {*FILES, "federation.json"}
 
 
+def test_only_its_owner_may_read_it(modes, fitted, tmp_path):
+    place = tmp_path / "above" / "fitted"
+    folders.save(fitted, place)
+    folders.update(with_newcomer(folders.load(place)), place)
+    assert modes(place.parent) == {"folder 700", "file 600"}
+
+
 def edited(content):
     middle = len(content) // 2
     return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
@@ -185,8 +193,8 @@ def forge(folder, name, change):
 
     def tell(manifest):
         body = manifest["federation"]
-        body["files"][name] = folders._digest(path.read_bytes())
-        manifest["sha256"] = folders._digest(folders._canonical(body))
+        body["files"][name] = digest(path.read_bytes())
+        manifest["sha256"] = digest_of(body)
 
     change_manifest(folder, tell)
 
@@ -224,7 +232,7 @@ def test_parts_that_do_not_fit_together_are_refused(folder, name, change):
 def test_a_resealed_manifest_without_its_parts_is_refused(folder, change):
     def reseal(manifest):
         change(manifest)
-        manifest["sha256"] = folders._digest(folders._canonical(manifest["federation"]))
+        manifest["sha256"] = digest_of(manifest["federation"])
 
     change_manifest(folder, reseal)
     with pytest.raises(DamagedModel, match="its parts do not fit together"):

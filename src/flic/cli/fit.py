@@ -25,12 +25,16 @@ def fit(
     format: Format = "text",
     quiet: Quiet = False,
 ) -> None:
-    """Train flic and every alternative on the same splits; say per client whether joining helps."""
+    """Train flic and every alternative on the same splits; say per client whether joining helps.
+
+    What is done is kept: after an interruption, the same command goes on where it stopped.
+    """
     need_pandas("fit")
     from flic.settings import merge, parse_assignment
     from flic.silos import folder
     from flic.silos.fitting import fit as fit_tables
     from flic.silos.settings import fit_settings
+    from flic.silos.shelf import Shelf
     from flic.tables import load_tables, read_federation
 
     folder.refuse_occupied(out)
@@ -43,8 +47,11 @@ def fit(
     if not quiet:
         for message in tables.notices:
             notice(message)
+    shelf = Shelf.of(folder.unfinished(out), tables, settings)
+    if shelf.is_begun and not quiet:
+        notice(f"going on with what an interrupted fit left in {folder.unfinished(out)}")
     with StepDisplay("fit", quiet=quiet or format == "json") as display:
-        fitted = fit_tables(tables, settings, workers=workers, on_step=display.advance)
+        fitted = fit_tables(tables, settings, workers=workers, on_step=display.advance, shelf=shelf)
     # Shown before it is saved: where the disk is full, the answer is not lost.
     if format == "json":
         typer.echo(json.dumps(json_values(fitted.verdict.dump()), ensure_ascii=False))

@@ -5,9 +5,9 @@ rows, one temperature per candidate and one choice per client follow from that o
 federation, and only then are the held-out rows looked at.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -29,10 +29,11 @@ from flic.silos.metrics import figures, log_likelihoods, row_scores
 from flic.silos.mixing import Mix, Weights, find_weights, mixed
 from flic.silos.model import Model, tempered
 from flic.silos.settings import FitSettings
+from flic.silos.shelf import Said, Shelf, key_of
 from flic.silos.splits import Rows, cross_validation
 from flic.tables.table import TableFederation
 
-Predictions = dict[str, dict[str, np.ndarray]]
+Predictions = dict[str, Said]
 """candidate → client → predictions of its held-out rows."""
 
 #: What a client has without others where it has nothing in common with them.
@@ -78,6 +79,7 @@ class Bench:
     settings: FitSettings
     offered: Mapping[str, Candidate] = field(default_factory=lambda: CANDIDATES)
     before: Before | None = None
+    shelf: Shelf | None = None  # where predictions are kept, if they are
 
     def encode(self, rows: Rows) -> EncodedFederation:
         """The clients' rows of one split, encoded."""
@@ -117,12 +119,21 @@ class Bench:
 
     def predictions(self, rows: Rows, *, seed: int) -> Predictions:
         """Held-out predictions of every candidate, learnt from the training rows."""
-        encoded = self.encode(rows)
-        silos = {silo.name: silo for silo in encoded.silos}
-        return {
-            name: _predict(self.learn(self.offered[name], encoded, seed=seed).models, silos)
-            for name in self.served
-        }
+        encoded = cache(lambda: self.encode(rows))
+        return {name: self._said(name, rows, encoded, seed=seed) for name in self.served}
+
+    def _said(
+        self, name: str, rows: Rows, encoded: Callable[[], EncodedFederation], *, seed: int
+    ) -> Said:
+        """Held-out predictions of one candidate, as they were kept or made now."""
+        key = key_of(name, rows, seed=seed)
+        if self.shelf and (found := self.shelf.find(key, self.served[name])) is not None:
+            return found
+        silos = {silo.name: silo for silo in encoded().silos}
+        said = _predict(self.learn(self.offered[name], encoded(), seed=seed).models, silos)
+        if self.shelf:
+            self.shelf.keep(key, said)
+        return said
 
     @property
     def mixes(self) -> bool:
@@ -212,10 +223,12 @@ class Bench:
         return SplitResult(found, trial, shares)
 
 
-def _predict(
-    models: Mapping[str, Model], silos: Mapping[str, EncodedSilo]
-) -> dict[str, np.ndarray]:
-    return {name: model.predict(silos[name].held_out) for name, model in models.items()}
+def _predict(models: Mapping[str, Model], silos: Mapping[str, EncodedSilo]) -> Said:
+    # In the order of the disk: how numbers lie in memory decides how their sums are rounded.
+    return {
+        name: np.ascontiguousarray(model.predict(silos[name].held_out))
+        for name, model in models.items()
+    }
 
 
 def _choices(

@@ -1,6 +1,7 @@
 """The fit: verdict by splits, choice on all rows, and the models that are kept."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Any
 
@@ -19,6 +20,7 @@ from flic.silos.linked_columns import LinkedColumns, explanations
 from flic.silos.mixing import Mix, Weighed
 from flic.silos.portrait import portrait
 from flic.silos.settings import FitSettings
+from flic.silos.shelf import Shelf
 from flic.silos.splits import outer_splits
 from flic.silos.verdict import verdict
 from flic.tables import TableFederation
@@ -34,10 +36,19 @@ def fit(
     *,
     workers: int = 1,
     on_step: OnStep = lambda done, total, what: None,
+    shelf: Shelf | None = None,
 ) -> FittedFederation:
-    """Every candidate on every split, then what each client keeps, trained on all its rows."""
+    """Every candidate on every split, then what each client keeps, trained on all its rows.
+
+    What is done is kept on the shelf, if there is one, and taken from there.
+    """
     refuse(federation, settings)
-    bench = Bench(federation, settings)
+    with shelf.alone() if shelf else nullcontext():
+        return _fit(Bench(federation, settings, shelf=shelf), workers, on_step)
+
+
+def _fit(bench: Bench, workers: int, on_step: OnStep) -> FittedFederation:
+    federation, settings = bench.federation, bench.settings
     splits = outer_splits(federation.tables, settings)
     total = len(splits) + 2
     on_step(0, total, "splits")

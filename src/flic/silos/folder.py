@@ -15,7 +15,6 @@ DIR/
 A folder is written beside its place and renamed, so that it is there whole or not at all.
 """
 
-import hashlib
 import json
 import re
 import shutil
@@ -31,8 +30,9 @@ from safetensors.torch import save as save_tensors
 
 from flic.data.schema import SharedFeatures
 from flic.data.task import Classification, Regression, Task
+from flic.digests import digest, digest_of
 from flic.errors import DamagedModel, RunFolderError
-from flic.files import write_atomically
+from flic.files import make_folder, write_atomically
 from flic.notation import json_values
 from flic.silos.card import model_card
 from flic.silos.choice import Experience
@@ -69,15 +69,22 @@ def refuse_occupied(folder: Path) -> None:
         )
 
 
+def unfinished(folder: Path) -> Path:
+    """Where a fit that is to be written there keeps what is done (flic.silos.shelf)."""
+    whole = folder.resolve()
+    return whole.with_name(f".{whole.name}.unfinished")
+
+
 def save(fitted: FittedFederation, folder: Path) -> None:
-    """Write a new folder, whole or not at all."""
+    """Write a new folder, whole or not at all; what its fit kept until then goes."""
     refuse_occupied(folder)
     folder = folder.resolve()  # "." has no name to write beside
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(folder.parent)
     place = folder.with_name(f".{folder.name}.partial")
     try:
         _write(_files(fitted), place)
         place.replace(folder)
+        shutil.rmtree(unfinished(folder), ignore_errors=True)
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
@@ -106,7 +113,7 @@ def _write(files: Mapping[str, bytes], place: Path) -> None:
     shutil.rmtree(place, ignore_errors=True)
     for name, content in files.items():
         path = place / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         write_atomically(path, content)
 
 
@@ -117,7 +124,7 @@ def _finish(folder: Path) -> None:
         files = [path for path in waiting.rglob("*") if path.is_file()]
         for path in sorted(files, key=lambda path: path == waiting / MANIFEST):
             target = folder / path.relative_to(waiting)
-            target.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(target.parent)
             path.replace(target)
     shutil.rmtree(waiting, ignore_errors=True)
 
@@ -155,9 +162,9 @@ def _files(fitted: FittedFederation) -> dict[str, bytes]:
         "weights": dict(fitted.weights),
         "notices": list(fitted.notices),
         "environment": dict(fitted.environment),
-        "files": {name: _digest(content) for name, content in files.items()},
+        "files": {name: digest(content) for name, content in files.items()},
     }
-    manifest = {"version": VERSION, "sha256": _digest(_canonical(body)), "federation": body}
+    manifest = {"version": VERSION, "sha256": digest_of(body), "federation": body}
     return files | {MANIFEST: _json(manifest)}
 
 
@@ -192,7 +199,7 @@ def load(folder: Path) -> FittedFederation:
     """The federation, if it is what was written."""
     body = _manifest(folder)
     try:
-        files = {name: _read(folder, name, digest) for name, digest in body["files"].items()}
+        files = {name: _read(folder, name, known) for name, known in body["files"].items()}
         return _federation(body, files)
     except (KeyError, TypeError, ValueError, AttributeError, SafetensorError) as error:
         raise _damaged(folder, f"its parts do not fit together: {error}") from error
@@ -201,7 +208,7 @@ def load(folder: Path) -> FittedFederation:
 def _manifest(folder: Path) -> dict[str, Any]:
     try:
         outer = json.loads(_current(folder, MANIFEST).read_bytes())
-        version, digest, body = outer["version"], outer["sha256"], outer["federation"]
+        version, known, body = outer["version"], outer["sha256"], outer["federation"]
     except FileNotFoundError:
         raise RunFolderError(
             f"{folder} holds no fitted federation: {MANIFEST} is missing; expected a folder that "
@@ -214,17 +221,17 @@ def _manifest(folder: Path) -> dict[str, Any]:
             f"{folder} is of version {version}; this flic reads version {VERSION}. Fit the "
             "federation again, or use the flic that wrote it (see environment in federation.json)."
         )
-    if digest != _digest(_canonical(body)):
+    if known != digest_of(body):
         raise _damaged(folder, f"{MANIFEST} was changed after it was written")
     return body
 
 
-def _read(folder: Path, name: str, digest: str) -> bytes:
+def _read(folder: Path, name: str, known: str) -> bytes:
     try:
         content = _current(folder, name).read_bytes()
     except OSError as error:
         raise _damaged(folder, f"{name} cannot be read ({error.strerror})") from None
-    if _digest(content) != digest:
+    if digest(content) != known:
         raise _damaged(folder, f"{name} is not what was written")
     return content
 
@@ -320,11 +327,3 @@ def _task(facts: Mapping[str, Any]) -> Task:
 
 def _json(value: object) -> bytes:
     return json.dumps(json_values(value), indent=1, ensure_ascii=False, allow_nan=False).encode()
-
-
-def _canonical(body: object) -> bytes:
-    return json.dumps(json_values(body), sort_keys=True, separators=(",", ":")).encode()
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

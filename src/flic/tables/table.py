@@ -9,12 +9,13 @@ Part 1 of the flow, for tables. A column has a kind, and its values have the one
   date      datetime64[ns], NaT where missing
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 
 from flic.data.task import Task
+from flic.digests import digest_of, digest_of_arrays
 from flic.tables.declared import KINDS as KINDS
 from flic.tables.declared import Declared, Kind
 from flic.tables.labels import Labelling
@@ -53,6 +54,21 @@ class SiloTable:
         frame = self.frame.iloc[rows].reset_index(drop=True)
         return replace(self, frame=frame, y=self.y[rows])
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of its rows and labels, and of how they are read."""
+        read = [own and own.model_dump(mode="json") for own in (self.declared, self.labelling)]
+        columns = [asdict(column) for column in self.columns]
+        values = [_digest_of(column) for _, column in self.frame.items()]
+        return digest_of([self.name, read, columns, values, digest_of_arrays({"y": self.y})])
+
+
+def _digest_of(column: pd.Series) -> str:
+    values = column.to_numpy()
+    if values.dtype.kind == "M":
+        values = values.view(np.int64)
+    return digest_of_arrays({"": values}) if values.dtype.kind in "biuf" else digest_of([*values])
+
 
 @dataclass(frozen=True)
 class TableFederation:
@@ -67,3 +83,8 @@ class TableFederation:
     def names(self) -> tuple[str, ...]:
         """Names of the clients, in order."""
         return tuple(table.name for table in self.tables)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all tables, and of what is asked of them."""
+        return digest_of([repr(self.task), self.labels, *(table.digest for table in self.tables)])
