@@ -152,7 +152,7 @@ def nearly() -> Callable[[Any], Any]:
 
 #: Shapes of tensors are checked where the mathematics is tested. Elsewhere the same code runs
 #: thousands of times more, and the checks would take twice as long as the work.
-UNCHECKED = {"cli", "silos", "reproduction", "flower", "report", "test_docs.py"}
+UNCHECKED = {"cli", "silos", "reproduction", "flower", "fuzz", "report", "test_docs.py"}
 
 
 @pytest.hookimpl(wrapper=True)

@@ -134,6 +134,19 @@ def test_fast_tests_leave_out_what_takes_long(project: Project) -> None:
     assert "== ruff" not in said
 
 
+WRONG = [[], ["soon"], ["0"], ["0.0"], ["-1"], ["1e3"], ["5", "x"], ["5", "1", "2"]]
+
+
+@pytest.mark.parametrize("name", ["fuzz"])
+def test_minutes_that_are_none_are_refused_in_one_sentence(project: Project, name: str) -> None:
+    project.run("scripts/check")
+    for wrong in WRONG:
+        code, said = project.run(f"scripts/{name}", *wrong)
+        assert code == 1
+        assert f"got '{' '.join(wrong)}'; expected MINUTES above 0, and maybe" in said
+        assert len(said.splitlines()) == 1
+
+
 def test_ci_walks_the_code_paths_of_other_processors(project: Project) -> None:
     code, said = project.run(".ci/run")
     assert code == 0

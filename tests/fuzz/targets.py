@@ -1,0 +1,534 @@
+"""What is fed with odd input: each kind of file or message that flic reads, and how it is read.
+
+Whatever the input, flic gives a result or a FlicError, within seconds and a bounded memory.
+"""
+
+import io
+import json
+import resource
+import shutil
+import signal
+import sqlite3
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
+from flwr.proto.recorddict_pb2 import RecordDict as ProtoRecordDict
+from mutations import Case
+
+import flic
+from flic.cli.main import app
+from flic.config import resolve
+from flic.errors import FlicError
+from flic.flower.messages import Reply, Request, pack_reply, pack_request, read_reply, read_request
+from flic.flower.rounds import Coordinator
+from flic.flower.settings import FederationSettings
+from flic.flower.silo import SiloFolder
+from flic.report import run_folder
+from flic.tables import Client, read_table, stream_table
+from flic.tables.draft import draft
+
+SECONDS = 20.0
+"""After which an input counts as one that hangs flic; the usual ones take a tenth of a second."""
+
+MEMORY = 2**30
+"""Bytes that one input may cost beside what the process has already."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """One kind of input."""
+
+    seeds: Sequence[Case]  # sound inputs, as flic and its users write them
+    feed: Callable[[Path], object]  # reads the files of a case, and all that lies beside them
+    beside: Case  # files that stay as they are
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What must not happen."""
+
+    what: str  # alike for inputs that fail alike
+    traceback: str
+
+
+class _TooLong(BaseException):
+    """Not an Exception, so that nobody takes it for an error of the input."""
+
+
+def attempt(target: Target, case: Case, folder: Path) -> Trouble | FlicError | None:
+    """What comes of an input: trouble, a refusal, or None for a result."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for name, content in {**target.beside, **case}.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    try:
+        with _quiet(), _bounded():
+            target.feed(folder)
+    except FlicError as error:
+        return error
+    except (Exception, _TooLong) as error:
+        return Trouble(_what(error), traceback.format_exc())
+    return None
+
+
+def _what(error: BaseException) -> str:
+    """The error's type, and the last place in flic that it came through."""
+    ours = str(Path(flic.__file__).parent)
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [frame for frame in frames if frame.filename.startswith(ours)]
+    if not places:
+        return type(error).__name__
+    where = Path(places[-1].filename).relative_to(ours)
+    return f"{type(error).__name__} in {where}:{places[-1].lineno}"
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """Let nothing be seen of what flic says; a terminal takes no more than UTF-8 either."""
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
+    with redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def _bounded() -> Generator[None]:
+    """Bound the time and, on Linux, the memory of what is done inside."""
+
+    def stop(number: int, frame: object) -> None:
+        raise _TooLong(f"took more than {SECONDS:g} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    began, (left, _) = time.monotonic(), signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if sys.platform == "linux":
+        resource.setrlimit(resource.RLIMIT_DATA, (_data_bytes() + MEMORY, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+        spent = time.monotonic() - began
+        signal.setitimer(signal.ITIMER_REAL, max(0.1, left - spent) if left else 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _data_bytes() -> int:
+    """Memory that this process has for its data, by the count that the limit goes by."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    [own] = [line for line in lines if line.startswith("VmData:")]
+    return int(own.split()[1]) * 1024
+
+
+def _flic(*arguments: object) -> None:
+    """The command, whose errors come out as they are."""
+    code = app([*map(str, arguments)], prog_name="flic", standalone_mode=False)
+    if code:  # it has said why
+        raise FlicError(sys.stderr.buffer.getvalue().decode())
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+# ---- tables, and files that describe them ---------------------------------------------------
+
+
+def _rows(seed: int, rows: int = 40) -> pd.DataFrame:
+    """A ward with columns of every kind, and gaps."""
+    rng = np.random.default_rng(seed)
+    ill = np.arange(rows) % 2
+    return pd.DataFrame(
+        {
+            "age": (rng.normal(50, 9, rows) + 9 * ill).round(1),
+            "smoker": rng.choice(["yes", "no"], rows),
+            "blood": rng.choice(["A", "B", ""], rows),
+            "seen": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 700, rows), "D"),
+            "notes": [f"fever at night, day {day} of the stay" for day in range(rows)],
+            "site": rng.choice(["ward 1", "ward 2"], rows),
+            "stay": (4 + 3 * ill + rng.random(rows)).round(2),
+            "ill": ill,
+        }
+    )
+
+
+def _csv(frame: pd.DataFrame, **how: Any) -> bytes:
+    return frame.to_csv(index=False, **how).encode(how.get("encoding", "utf-8"))
+
+
+TABLES = {"north.csv": _csv(_rows(0)), "south.csv": _csv(_rows(1).drop(columns="notes"))}
+
+DECLARED = b"""
+label = "ill"
+labels = { well = [0], ill = [1] }
+missing = { age = [0], "*" = ["unknown"] }
+missing_markers = ["", "NA"]
+encoding = "utf-8"
+max_file_mb = 10.0
+unlinked = ["site"]
+
+[fit]
+repeats = 3
+candidates = ["lda", "flic"]
+
+[fit.network.training]
+rounds = 2
+local = "2 epochs"
+shared = "1 epochs"
+
+[[clients]]
+name = "north"
+data = "north.csv"
+ids = ["notes"]
+dates = ["seen"]
+links = { age = { name = "years", factor = 1.0, offset = 0.5 }, blood = "blood group" }
+
+[[clients]]
+name = "south"
+data = "south.csv"
+label = "ill"
+labels = { well = ["0"], ill = ["1"] }
+categories = ["smoker"]
+numbers = ["age"]
+drop = ["stay"]
+"""
+REGRESSION = b"""
+task = "regression"
+label = "stay"
+range = [0, 10]
+data = "north.csv"
+site = "site"
+sites = ["ward 1", "ward 2"]
+empty_share = 0.4
+texts = ["notes"]
+drop = ["ill"]
+"""
+
+
+def _federation(root: Path) -> Target:
+    """federation.toml, as drafted and as written by hand."""
+    for name, content in TABLES.items():
+        (root / name).write_bytes(content)
+    files = [root / name for name in TABLES]
+    drafted, _ = draft(root, files, label="ill", site=None, task="classification")
+    seeds = [{"federation.toml": text} for text in (drafted.encode(), DECLARED, REGRESSION)]
+
+    def feed(folder: Path) -> None:
+        _flic("check", folder / "federation.toml")
+
+    return Target(seeds, feed, TABLES)
+
+
+def _tables(root: Path) -> Target:
+    """Tables of every format, read whole and in pieces, and looked at by `flic check`."""
+    frame = _rows(0)
+    frame.to_parquet(root / "rows.parquet", index=False)
+    frame.to_feather(root / "rows.feather")
+    with closing(sqlite3.connect(root / "rows.sqlite")) as database:
+        frame.astype({"seen": str}).to_sql("rows", database, index=False)
+    seeds = [{name: content} for name, content in _files(root).items()]
+
+    def feed(folder: Path) -> None:
+        [path] = folder.glob("rows.*")
+        query = "SELECT * FROM rows" if path.suffix == ".sqlite" else None
+        _read(path, query)
+
+    return Target(seeds, feed, {"south.csv": TABLES["south.csv"]})
+
+
+def _text_tables(root: Path) -> Target:
+    """CSV and TSV with several delimiters and kinds of quotes."""
+    frame = _rows(0)
+    quoted = frame.assign(notes=[f'said "{note}",\nand slept' for note in frame["notes"]])
+    seeds = [
+        {"rows.csv": _csv(frame)},
+        {"rows.csv": _csv(frame.drop(columns=["notes", "blood"]), sep=";", encoding="utf-8-sig")},
+        {"rows.tsv": _csv(frame, sep="\t")},
+        {"rows.csv": _csv(quoted)},
+        {"rows.csv": _csv(frame[["age", "ill"]])},
+    ]
+
+    def feed(folder: Path) -> None:
+        [path] = folder.glob("rows.*")
+        _read(path, None)
+
+    return Target(seeds, feed, {"south.csv": TABLES["south.csv"]})
+
+
+def _read(path: Path, query: str | None) -> None:
+    """A table whole, in pieces, and as one of two that are checked."""
+    read_table(path, query=query)
+    if query is None:
+        for _ in stream_table(path, chunk_rows=7):
+            pass
+    asked = "" if query is None else f'query = "{query}"\n'
+    (path.parent / "federation.toml").write_text(
+        f'label = "ill"\n[[clients]]\nname = "a"\ndata = "{path.name}"\n{asked}'
+        '[[clients]]\nname = "b"\ndata = "south.csv"\n'
+    )
+    _flic("check", path.parent / "federation.toml", "--format", "json")
+
+
+# ---- silos and messages ---------------------------------------------------------------------
+
+NETWORK: dict[str, Any] = {
+    "training": {"local": "2 steps", "shared": "1 steps", "batch_size": 16},
+    "embedding": {"latent_dim": 4, "hidden": [5]},
+    "pretraining": {"epochs": 0},
+    "alignment": {"anchor_samples": 2},
+}
+
+
+def _agreed(**changes: Any) -> FederationSettings:
+    known: dict[str, Any] = {"classes": ("well", "ill"), "network": NETWORK, "rounds": 3}
+    return FederationSettings(**known | changes)
+
+
+EDITED = b"""
+scatter = "diagonal"
+told_per_value = 0.4
+min_rows_per_class = 6
+encoding = "utf-8"
+ids = ["notes"]
+dates = ["seen"]
+missing = { age = [0] }
+links = { age = { name = "years", factor = 2.0 }, blood = "blood group" }
+"""
+
+
+def _silo(root: Path) -> Target:
+    """silo.toml, as `flic silo init` writes it and as it can be edited."""
+    (root / "north.csv").write_bytes(TABLES["north.csv"])
+    labels = {"well": (0,), "ill": (1,)}
+    SiloFolder.create(
+        root / "silo", Client(name="north", data="../north.csv", label="ill", labels=labels)
+    )
+    made = (root / "silo" / "silo.toml").read_bytes()
+    seeds = [{"silo/silo.toml": text} for text in (made, made + EDITED)]
+
+    def feed(folder: Path) -> None:
+        silo = SiloFolder.open(folder / "silo")
+        for settings in (_agreed(), _agreed(method="linked", salt="00" * 16)):
+            silo.announce(settings)
+        _flic("silo", "status", folder / "silo" / "silo.toml")
+
+    return Target(seeds, feed, {"north.csv": TABLES["north.csv"]})
+
+
+KINDS: dict[str, type[Any]] = {
+    "config": ConfigRecord,
+    "metrics": MetricRecord,
+    "arrays": ArrayRecord,
+}
+NESTED = "settings"  # JSON in a text: what it says is to be changed too
+
+
+def _written(content: RecordDict) -> dict[str, bytes]:
+    """A message as JSON, so that what it says can be changed."""
+    names = {kind: name for name, kind in KINDS.items()}
+    tree = {name: [names[type(record)], _plain(record)] for name, record in content.items()}
+    return {"message.json": json.dumps(tree).encode()}
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    if isinstance(record, ArrayRecord):
+        return {n: [a.dtype, a.shape, a.stype, a.data.hex()] for n, a in record.items()}
+    return {name: json.loads(v) if name == NESTED else v for name, v in record.items()}
+
+
+def _carried(folder: Path) -> RecordDict:
+    """The message as it arrives, without the parts that Flower would not carry."""
+    try:
+        tree = json.loads((folder / "message.json").read_bytes())
+    except (ValueError, RecursionError, OSError):
+        raise FlicError("Flower could not read it") from None
+    content = RecordDict({})
+    for name, own in tree.items() if isinstance(tree, dict) else ():
+        with suppress(KeyError, TypeError, ValueError, AttributeError):
+            kind, values = own
+            record = KINDS[kind]()
+            for key, value in values.items():
+                with suppress(TypeError, ValueError):
+                    record[key] = _value(record, key, value)
+            one = RecordDict({name: record})
+            wire = recorddict_to_proto(one).SerializeToString()
+            content[name] = recorddict_from_proto(ProtoRecordDict.FromString(wire))[name]
+    return content
+
+
+def _value(record: Any, key: str, value: Any) -> Any:
+    if not isinstance(record, ArrayRecord):
+        return json.dumps(value) if key == NESTED and isinstance(value, dict | list) else value
+    dtype, shape, stype, data = value
+    try:
+        data = bytes.fromhex(data)
+    except (TypeError, ValueError):
+        data = str(data).encode(errors="replace")
+    return Array(dtype=str(dtype), shape=tuple(shape), stype=str(stype), data=data)
+
+
+def _requests(root: Path) -> Target:
+    """Requests as a silo gets them: read, and worked on where the silo agrees to the settings."""
+    settings = _agreed()
+    coordinator = Coordinator.create(root / "coordinator", settings)
+    (root / "north.csv").write_bytes(TABLES["north.csv"])
+    client = Client(
+        name="north", data="../north.csv", label="ill", labels={"well": (0,), "ill": (1,)}
+    )
+    silo = SiloFolder.create(root / "silo", client, agreed=settings)
+    first = Request(coordinator.run, "update", coordinator.server, settings)
+    silo.train(first.server, settings, run=first.run)  # what it has when a later request comes
+    later = Request(coordinator.run, "evaluate", coordinator.server, settings, "holds NaN", (1, 2))
+    seeds = [_written(pack_request(request)) for request in (first, later)]
+
+    def feed(folder: Path) -> None:
+        request = read_request(_carried(folder))
+        own = SiloFolder.open(folder / "silo")
+        if request.stage == "evaluate":
+            own.evaluate(request.server, request.settings, run=request.run, holders=request.holders)
+        else:
+            own.train(request.server, request.settings, request.stage, run=request.run)
+
+    beside = {n: c for n, c in _files(root).items() if not n.startswith("coordinator/")}
+    return Target(seeds, feed, beside)
+
+
+def _replies(root: Path) -> Target:
+    """Answers as the coordinator gets them: read, judged and counted."""
+    (root / "north.csv").write_bytes(TABLES["north.csv"])
+    client = Client(
+        name="north", data="../north.csv", label="ill", labels={"well": (0,), "ill": (1,)}
+    )
+    seeds, sent = [], {}
+    for method in ("flic-hl", "linked"):
+        coordinator = Coordinator.create(root / method, _agreed(method=method))
+        coordinator.roll.admit("north", 1)
+        silo = SiloFolder.create(root / f"silo-{method}", client)
+        server = coordinator.shared_with("north", coordinator.server)
+        trained = silo.train(server, coordinator.settings, coordinator.stage, run=coordinator.run)
+        reply = Reply(server.round, trained.update, trained.losses, trained.keys)
+        seeds.append(_written(pack_reply(reply)))
+        sent |= {f"{method}/{n}": c for n, c in _files(root / method).items()}
+
+    def feed(folder: Path) -> None:
+        content = _carried(folder)
+        refusals = [_judged(Coordinator.open(folder / m), content) for m in ("flic-hl", "linked")]
+        if None not in refusals:
+            raise refusals[0]
+
+    return Target(seeds, feed, sent)
+
+
+def _judged(coordinator: Coordinator, content: RecordDict) -> FlicError | None:
+    """Why a coordinator does not count an answer, if it does not."""
+    limit = int(coordinator.settings.max_message_mb * 2**20)
+    try:
+        reply = read_reply(content, silo="north", expected=coordinator.expects, max_bytes=limit)
+        why = coordinator.check("north", reply.round, reply.update, reply.keys)
+        why = why or coordinator.outliers([reply.update], {"north": reply.keys}).get("north")
+        if why is not None:
+            raise FlicError(why)
+        coordinator.count([reply.update], {"north": reply.keys})
+    except FlicError as error:
+        return error
+    return None
+
+
+# ---- folders --------------------------------------------------------------------------------
+
+RUN: dict[str, Any] = {
+    "method": "flic-hl",
+    "data": {
+        "problem": "noisy-features",
+        **{"num_clients": 3, "num_classes": 3, "classes_per_client": 2},
+        **{"train_rows_per_class": 12, "test_rows_per_class": 4},
+    },
+    "training": {"rounds": 2, "participation": 0.7, "local": "1 epochs", "batch_size": 8},
+    "embedding": {"latent_dim": 3, "hidden": [4]},
+    "model": {"hidden_dim": 3},
+    "alignment": {"anchor_samples": 2},
+    "pretraining": {"epochs": 0},
+}
+
+
+def _run(root: Path) -> Target:
+    """A run's folder: the report of it, and going on with it."""
+    config = resolve(RUN)
+    whole, half = root / "whole", root / "half"
+    for folder in (whole, half):
+        run_folder.create(folder, config)
+    run_folder.carry_on(whole)
+    with _stopped_after(1) as stop:
+        run_folder.carry_on(half, on_step=stop)
+    seeds = [_files(folder) for folder in (whole, half)]
+
+    def feed(folder: Path) -> None:
+        # Under other settings it is another run, which may rightly take hours.
+        if run_folder.read_config(folder) == config:
+            _flic("run", "--resume", folder, "--quiet")
+            _flic("report", folder)
+
+    return Target(seeds, feed, {})
+
+
+@contextmanager
+def _stopped_after(steps: int) -> Generator[Callable[..., None]]:
+    class Enough(Exception): ...
+
+    def stop(record: object, total: int, done: int) -> None:
+        if done == steps:
+            raise Enough
+
+    try:
+        yield stop
+    except Enough:
+        return
+
+
+def _fitted(root: Path) -> Target:
+    """A fitted folder: predictions, measures and the report."""
+    frames = {name: _rows(seed).drop(columns=["stay", "site"]) for seed, name in enumerate("ab")}
+    federation = flic.Federation.from_frames(frames, label="ill")
+    federation.fit(
+        repeats=2,
+        folds=2,
+        scheme="splits",
+        candidates=["lda", "flic"],
+        network={"training": {"rounds": 1, "local": "1 steps"}, "pretraining": {"epochs": 0}},
+    )
+    federation.save(root / "fitted")
+
+    def feed(folder: Path) -> None:
+        _flic("report", folder)
+        _flic("predict", folder, folder / "rows.csv", "--client", "a", "-o", folder / "out.csv")
+        _flic("evaluate", folder, folder / "rows.csv", "--client", "b")
+
+    return Target([_files(root / "fitted")], feed, {"rows.csv": TABLES["north.csv"]})
+
+
+MAKERS: dict[str, Callable[[Path], Target]] = {
+    "federation.toml": _federation,
+    "silo.toml": _silo,
+    "csv": _text_tables,
+    "tables": _tables,
+    "requests": _requests,
+    "replies": _replies,
+    "run-folder": _run,
+    "fitted-folder": _fitted,
+}
