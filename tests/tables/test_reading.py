@@ -1,11 +1,14 @@
 """Files of every format become frames; what cannot be read is refused in a sentence."""
 
 import sqlite3
+import struct
 import sys
 
 import duckdb
 import pandas as pd
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from flic.errors import DataError
@@ -108,6 +111,36 @@ def test_bad_text_is_refused(tmp_path, content, expected, read):
 def test_damaged_files_are_refused(tmp_path, name, content):
     with pytest.raises(DataError, match=rf"{name}: cannot be read \(.+\); expected a sound"):
         read_table(write(tmp_path, content, name))
+
+
+def test_what_pandas_noted_beside_columns_is_not_read(tmp_path):
+    for note in (b"{", b"\xff"):
+        noted = pa.Table.from_pandas(ROWS).replace_schema_metadata({b"pandas": note})
+        pq.write_table(noted, tmp_path / "a.parquet")
+        pd.testing.assert_frame_equal(read_table(tmp_path / "a.parquet"), ROWS)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "old", "new"),
+    [
+        ("parquet", b"letter", b"l\xfftter"),
+        ("feather", b"letter", b"l\xfftter"),
+        ("feather", b"abcde", b"abc\xff\xff"),
+        ("feather", struct.pack("<3q", 0, 3, 5), struct.pack("<3q", 0, 3, 2**40)),
+    ],
+    ids=["name in parquet", "name in feather", "no text", "text beyond the file"],
+)
+def test_tables_that_lie_about_their_text_are_refused(tmp_path, suffix, old, new):
+    path = tmp_path / f"a.{suffix}"
+    frame = pd.DataFrame({"letter": ["abc", "de"]})
+    if suffix == "feather":
+        frame.to_feather(path, compression="uncompressed")
+    else:
+        frame.to_parquet(path)
+    assert old in path.read_bytes()
+    path.write_bytes(path.read_bytes().replace(old, new))
+    with pytest.raises(DataError, match=f"cannot be read .* expected a sound .{suffix} file"):
+        read_table(path)
 
 
 def test_lists_in_cells_are_refused(tmp_path):

@@ -22,8 +22,10 @@ class Source:
 
 def to_pandas(table: pa.Table) -> pd.DataFrame:
     """The same rows as a pandas frame."""
-    # The names of columns count, not what pandas once noted beside them about an index.
-    return table.to_pandas(ignore_metadata=True, date_as_object=False)
+    # The names of columns count, not what pandas once noted beside them about an index; it would
+    # be read all the same if it were there.
+    bare = table.replace_schema_metadata()
+    return bare.to_pandas(ignore_metadata=True, date_as_object=False)
 
 
 def refuse_repeated(who: object, names: list[str]) -> None:

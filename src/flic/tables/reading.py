@@ -30,8 +30,14 @@ def _open_parquet(path: Path, file: BinaryIO, encoding: str) -> Source:
 def _open_feather(path: Path, file: BinaryIO, encoding: str) -> Source:
     del path, encoding
     feather = pa.ipc.open_file(file)
-    count = range(feather.num_record_batches)
-    return Source(feather.schema, (feather.get_batch(i) for i in count))
+    batches = map(feather.get_batch, range(feather.num_record_batches))
+    return Source(feather.schema, map(_validated, batches))
+
+
+def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch, once its lengths and offsets lie within it: Arrow takes them from the file."""
+    batch.validate(full=True)
+    return batch
 
 
 _OPENERS: dict[str, Callable[[Path, BinaryIO, str], Source]] = {
@@ -140,7 +146,7 @@ def _opened(path: Path, encoding: str) -> Iterator[Source]:
             refuse_repeated(path, source.schema.names)
             _refuse_nested(path, source.schema)
             yield Source(source.schema, _not_empty(path, source.batches))
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"{path}: cannot be read ({first_line(error)}); expected a sound "
             f"{path.suffix.lower()} file. Export it anew."
