@@ -96,6 +96,27 @@ def test_a_request_that_is_repeated_gets_the_same_answer(silo, settings):
     assert rounds(east) == ["00001", "00002"]
 
 
+@pytest.mark.parametrize("visit", [SiloFolder.train, SiloFolder.evaluate])
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"anchor.0.mean": None},
+        {"anchor.0.mean": torch.zeros(8, 1)},
+        {"anchor.0.mean": torch.zeros(8, dtype=torch.float64)},
+        {"rows": torch.zeros(8)},
+    ],
+    ids=["missing", "shape", "type", "unknown"],
+)
+def test_another_shared_part_than_the_settings_make_is_refused(silo, settings, visit, known, wrong):
+    place, server = silo("east"), initial(settings)
+    if known or visit is SiloFolder.evaluate:
+        place.train(server, settings, run=RUN)
+    shared = {n: v for n, v in ({**server.shared, **wrong}).items() if v is not None}
+    with pytest.raises(FederationError, match="missing, unknown or of another shape"):
+        visit(place, ServerState(1, shared), settings, run=RUN)
+
+
 def test_a_silo_that_is_ahead_goes_on_from_what_it_has(silo, settings):
     east, server = silo("east"), initial(settings)
     for round in (1, 2, 3):

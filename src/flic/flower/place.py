@@ -10,13 +10,14 @@ from torch import Tensor
 from flic.algorithms import build_algorithm
 from flic.algorithms.experts import Known
 from flic.algorithms.linked import Linked
-from flic.algorithms.protocol import ServerState, Update
+from flic.algorithms.protocol import Algorithm, Population, ServerState, Update
 from flic.algorithms.telling import told_detail, told_of_map
 from flic.alignment.anchors import factor_name, mean_name
 from flic.alignment.meta_classes import MAP
 from flic.alignment.moments import SENT
 from flic.data.client_data import ClientData, FederatedData
 from flic.data.task import Regression
+from flic.errors import FederationError
 from flic.federation.roster import Roster
 from flic.federation.work import Answer, Stage, Task, Workshop
 from flic.flower.pooling import FIRST, PLACES, SPACE, SUMS, algorithm_for
@@ -34,11 +35,19 @@ class Trained:
     keys: tuple[str, ...] = ()  # of features, where columns are linked
 
 
+def as_coordinated(settings: FederationSettings) -> Algorithm:
+    """The method as the coordinator knows it: other facts about silos are theirs."""
+    population = Population(0, settings.question, settings.max_features, 0, spaces={})
+    return build_algorithm(
+        settings.method, settings.method_settings, population, seed=settings.seed
+    )
+
+
 class Place:
     """A roster of one, and what is needed to work for it."""
 
     def __init__(self, client: ClientData, settings: FederationSettings) -> None:
-        self.client = client
+        self.client, self._settings = client, settings
         own = settings.method_settings
         data = FederatedData("silo", settings.question, (client,))
         roster = Roster(data, own.embedding, dtype=torch.float32)
@@ -48,6 +57,7 @@ class Place:
 
     def prepared(self, server: ServerState) -> Named:
         """Private parameters before a first visit: φ_i fitted to the anchors as they are now."""
+        self._refuse_other_shared(server)
         roster, algorithm = self.workshop.roster, self.workshop.algorithm
         name = self.client.name
         if not algorithm.preparations:
@@ -59,6 +69,7 @@ class Place:
         self, stage: Stage, server: ServerState, state: Named, least_rows: int
     ) -> tuple[Trained, Named]:
         """What leaves, and the private parameters that stay."""
+        self._refuse_other_shared(server)
         name = self.client.name
         answer = self.workshop.do(Task(stage, server, (name,), [state]))
         update = answer.updates[0] if answer.updates else Update(name, {})
@@ -68,8 +79,25 @@ class Place:
 
     def figures(self, server: ServerState, state: Named) -> dict[str, float]:
         """Sums over the silo's held-out rows."""
+        self._refuse_other_shared(server)
         name = self.client.name
         return _of_held_out(self.workshop.do(Task("evaluate", server, (name,), [state])), name)
+
+    def _refuse_other_shared(self, server: ServerState) -> None:
+        """Refuse a shared part of other tensors than the settings make."""
+        known = as_coordinated(self._settings).init_server().shared
+        both = {**known, **server.shared}
+        wrong = [name for name in both if _form(known.get(name)) != _form(server.shared.get(name))]
+        if wrong:
+            raise FederationError(
+                f"silo {self.client.name!r} is sent {len(server.shared)} shared tensors, of which "
+                f"{wrong[0][:40]!r} is missing, unknown or of another shape; expected "
+                f"{', '.join(known)}. Give coordinator and silos the same version of flic."
+            )
+
+
+def _form(tensor: Tensor | None) -> tuple[torch.Size, torch.dtype] | None:
+    return None if tensor is None else (tensor.shape, tensor.dtype)
 
 
 def _anchors_of_few(

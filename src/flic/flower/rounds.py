@@ -17,8 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from flic.algorithms import METHODS, build_algorithm
-from flic.algorithms.protocol import Algorithm, Population, ServerState, Update, check_update
+from flic.algorithms import METHODS
+from flic.algorithms.protocol import Algorithm, ServerState, Update, check_update
 from flic.digests import digest_of
 from flic.errors import ConfigError, FederationError, IncompatibleUpdate, RunFolderError
 from flic.federation.checkpoint import DiskJournal
@@ -28,6 +28,7 @@ from flic.federation.work import Stage
 from flic.flower.answers import Answers, Figures, finished_rounds
 from flic.flower.keeper import release
 from flic.flower.log import events, note
+from flic.flower.place import as_coordinated
 from flic.flower.proportion import is_evaluation, too_far, too_heavy
 from flic.flower.roll import Roll, damaged, read_json, write_json
 from flic.flower.settings import FederationSettings, federation_settings
@@ -58,12 +59,8 @@ class Coordinator:
 
     @cached_property
     def algorithm(self) -> Algorithm:
-        """The method as the coordinator knows it: other facts about silos are theirs."""
-        settings = self.settings
-        population = Population(0, settings.question, settings.max_features, 0, spaces={})
-        return build_algorithm(
-            settings.method, settings.method_settings, population, seed=settings.seed
-        )
+        """The method, without facts that are silos' own."""
+        return as_coordinated(self.settings)
 
     @cached_property
     def journal(self) -> DiskJournal:
