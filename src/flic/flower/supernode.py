@@ -27,6 +27,9 @@ COMPONENTS = {"serverapp": "flic.flower.server:app", "clientapp": "flic.flower.c
 IDLE_S, IN_VAIN = 1.0, 60  # between questions to the coordinator, and how many in vain
 TASK_POLL_S = 0.2  # between questions of the executor, which stay on this machine
 
+#: What a handshake of TLS says when there is no use in trying again.
+HOPELESS = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER")
+
 log = getLogger("flwr")
 
 
@@ -63,6 +66,22 @@ class Patience:
         is_idle = seconds > IDLE_S
         self._in_vain = self._in_vain + 1 if is_idle else 0
         time.sleep(IDLE_S if is_idle and self._in_vain < IN_VAIN else seconds)
+
+
+def trying_again(invoker: Any) -> Any:
+    """What sends a silo's requests, going on after a handshake that was cut off or took too long.
+
+    Flower gives up for good at any error in which it finds "ssl", and its silo is deaf from then.
+    """
+    gives_up = invoker.should_giveup
+
+    def is_hopeless(error: Exception) -> bool:
+        if "ssl" in str(error).lower() and not any(sign in str(error) for sign in HOPELESS):
+            return False
+        return gives_up(error)
+
+    invoker.should_giveup = is_hopeless
+    return invoker
 
 
 def free_port() -> int:
@@ -111,12 +130,18 @@ def main() -> None:
         log.error("refused the app of run %s: %s.", run.run_id, reason)
         raise node.RunNotRunningException  # by which Flower ignores a message and goes on
 
+    connection: Any = import_module("flwr.supernode.fleet_http_connection")
+    invoker = connection.make_simple_http_retry_invoker
+    connection.make_simple_http_retry_invoker = lambda: trying_again(invoker())
     node.get_fused_config_from_fab = settings_of_own
     node.time = Patience()
     port = free_port()
     sys.argv += ["--host", "127.0.0.1", "--port", str(port), "--isolation", "process"]
     sys.argv += _start_executor(port)
     flower_supernode()
+    # Its loop is over, and threads of its own would keep the process alive, and deaf.
+    log.error("the connection was given up; so is the SuperNode, to be started again.")
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":
