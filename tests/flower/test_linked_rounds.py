@@ -417,6 +417,22 @@ def other_keys(keys):
     return change
 
 
+def without(*parts):
+    def change(content):
+        for part in [part for part in content["update"] if part.startswith(parts)]:
+            del content["update"][part]
+            del content["weights"][part]
+        return content
+
+    return change
+
+
+def mute(content):
+    """No keys, and no sums either."""
+    del content["answer"]["keys"]
+    return without("")(content)
+
+
 SUMS, MAPPED = "moments.linked.linear.", "moments.linked.mapped."
 BAD = {
     "huge": (-2, scaled(SUMS + "total", 1e9), "times as large as others'"),
@@ -427,6 +443,11 @@ BAD = {
     "sums of no keys": (-2, other_keys(lambda keys: []), "which the server does not share"),
     "sums of fewer": (-2, other_keys(lambda keys: keys[1:]), "which the server does not share"),
     "sums of others": (-2, other_keys(lambda keys: ["0" * 32]), "sums of other columns"),
+    "no sums": (-2, without(SUMS), "expected at least count, total"),
+    "no totals": (-2, without(SUMS + "total"), "expected at least count, total"),
+    "half a pair": (-2, without(SUMS + "dof"), "and others in pairs"),
+    "mute": (-2, mute, "expected at least count, total"),
+    "no totals of a map": (-1, without(MAPPED + "total"), "expected at least count, total"),
     "huge map": (-1, scaled(MAPPED + "total", 1e9), "times as large as others'"),
     "keys again": (-1, other_keys(lambda keys: ["0" * 32]), "which the server does not share"),
     "too likely": (-1, scaled("scores.own.linked", 1.0, 30.0), "likelihoods that are none"),

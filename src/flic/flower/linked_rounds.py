@@ -100,6 +100,10 @@ class LinkedCoordinator(Coordinator):
         members = {*self.members}
         return sorted(name for name in connected if name in members)
 
+    def check(self, name: str, round: int, update: Update, keys: Sequence[str] = ()) -> str | None:
+        why = super().check(name, round, update, keys)
+        return why or self.pooling.lacking(update, first=self.round == FIRST)
+
     def outliers(
         self, updates: Sequence[Update], keys: Mapping[str, Sequence[str]]
     ) -> dict[str, str]:

@@ -31,7 +31,7 @@ from flic.algorithms.experts import merits_name
 from flic.algorithms.linked import Linked
 from flic.algorithms.protocol import Population, ServerState, Update
 from flic.algorithms.unlikeness import UNLIKE
-from flic.alignment.moments import Layout, Moments
+from flic.alignment.moments import SENT, Layout, Moments
 from flic.data.schema import FeatureSchema, SharedFeatures
 from flic.data.task import Regression
 from flic.files import write_atomically
@@ -188,6 +188,19 @@ class Pooling:
         """How many silos have each feature of a silo, itself included."""
         held = Counter(key for own in names for key in self._keys(own))
         return tuple(held[key] for key in self._keys(name))
+
+    def lacking(self, update: Update, *, first: bool) -> str | None:
+        """Why an update's sums cannot be read, if they cannot: some are there without others."""
+        for prefix in (_SUMS, _MAPPED):
+            sent = {n.removeprefix(prefix) for n in update.entries if n.startswith(prefix)}
+            needed = first and prefix == _SUMS
+            if (sent or needed) and sent not in map(set, SENT.values()):
+                return (
+                    f"update of silo {update.client!r} has the sums {', '.join(sorted(sent))}; "
+                    f"expected at least {', '.join(SENT['off'])}, and others in pairs. Give all "
+                    "silos one version of flic."
+                )
+        return None
 
     def outliers(
         self, updates: Sequence[Update], keys: Mapping[str, Sequence[str]], factor: float
