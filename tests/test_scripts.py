@@ -137,7 +137,7 @@ def test_fast_tests_leave_out_what_takes_long(project: Project) -> None:
 WRONG = [[], ["soon"], ["0"], ["0.0"], ["-1"], ["1e3"], ["5", "x"], ["5", "1", "2"]]
 
 
-@pytest.mark.parametrize("name", ["fuzz"])
+@pytest.mark.parametrize("name", ["fuzz", "soak"])
 def test_minutes_that_are_none_are_refused_in_one_sentence(project: Project, name: str) -> None:
     project.run("scripts/check")
     for wrong in WRONG:

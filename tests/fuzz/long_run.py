@@ -17,10 +17,10 @@ from random import Random, SystemRandom
 from typing import Any
 
 from mutations import Case, varied
-from targets import MAKERS, SECONDS, Target, Trouble, attempt
+from targets import MAKERS, WALL_SECONDS, Target, Trouble, attempt, write
 
 SMALLER_TRIES, SMALLER_S = 150, 20.0
-GRACE_S = 20.0  # beyond a case's own limit, where it cannot be interrupted
+GRACE_S = 40.0  # beyond a case's own limit, where it cannot be interrupted
 
 Make = Callable[[Path], Target]
 
@@ -50,15 +50,16 @@ class Job:
         """Try case after case; one that ended the process before this is kept and passed over."""
         target = self.make(_new(self.folder / "seeds"))
         if died is not None:
-            self._keep(target, self._case(target), Trouble(died, died))
+            self._keep(target, self._case(target), Trouble(died))
         while time.monotonic() < self.until:
             self.number.value += 1
             case = self._case(target)
             self.began.value = time.monotonic()
             found = attempt(target, case, self.folder / "now")
-            self.began.value = 0.0
+            self.began.value = time.monotonic()
             if isinstance(found, Trouble):
                 self._keep(target, case, found)
+            self.began.value = 0.0
 
     def _case(self, target: Target) -> dict[str, bytes]:
         return case_of(target, self.name, self.seed, self.number.value)
@@ -68,7 +69,7 @@ class Job:
         words = "".join(c if c.isalnum() else "-" for c in trouble.what)
         folder = self.folder / "failures" / words[:100]
         if not folder.exists():
-            if trouble.traceback != trouble.what:  # else it would end this process too
+            if trouble.is_harmless:
                 case = smaller(target, case, trouble, self.folder / "now")
             write(folder / "input", case)
             told = f"{trouble.what}\nseed {self.seed}, case {self.number.value}"
@@ -98,14 +99,6 @@ def smaller(target: Target, case: Case, trouble: Trouble, folder: Path) -> dict[
     return best
 
 
-def write(folder: Path, case: Case) -> None:
-    """The files of a case."""
-    for name, content in case.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-
-
 def _new(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -125,13 +118,14 @@ class Watched:
         self._start(None)
 
     def _start(self, died: str | None) -> None:
-        self.process = FORK.Process(target=self.job.work, args=(died,))
+        self.job.began.value = 0.0
+        self.process = FORK.Process(target=self.job.work, args=(died,), daemon=True)
         self.process.start()
 
     def is_done(self) -> bool:
         """Whether the job's time is over."""
         began = self.job.began.value
-        if began and time.monotonic() - began > SECONDS + GRACE_S:
+        if began and time.monotonic() - began > WALL_SECONDS + GRACE_S:
             self.process.kill()
             self.process.join()
             self._start("hangs where Python cannot interrupt it")

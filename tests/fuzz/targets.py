@@ -38,8 +38,11 @@ from flic.report import run_folder
 from flic.tables import Client, read_table, stream_table
 from flic.tables.draft import draft
 
-SECONDS = 20.0
-"""After which an input counts as one that hangs flic; the usual ones take a tenth of a second."""
+SECONDS, WALL_SECONDS = 20.0, 180.0
+"""Of work, and on a clock that goes on while others work: what takes longer hangs flic.
+
+The usual inputs take a tenth of a second.
+"""
 
 MEMORY = 2**30
 """Bytes that one input may cost beside what the process has already."""
@@ -59,7 +62,8 @@ class Trouble:
     """What must not happen."""
 
     what: str  # alike for inputs that fail alike
-    traceback: str
+    traceback: str = ""
+    is_harmless: bool = False  # it neither takes long nor ends the process, so it can be repeated
 
 
 class _TooLong(BaseException):
@@ -69,18 +73,23 @@ class _TooLong(BaseException):
 def attempt(target: Target, case: Case, folder: Path) -> Trouble | FlicError | None:
     """What comes of an input: trouble, a refusal, or None for a result."""
     shutil.rmtree(folder, ignore_errors=True)
-    for name, content in {**target.beside, **case}.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+    write(folder, {**target.beside, **case})
     try:
         with _quiet(), _bounded():
             target.feed(folder)
     except FlicError as error:
         return error
     except (Exception, _TooLong) as error:
-        return Trouble(_what(error), traceback.format_exc())
+        return Trouble(_what(error), traceback.format_exc(), not isinstance(error, _TooLong))
     return None
+
+
+def write(folder: Path, case: Case) -> None:
+    """The files of a case."""
+    for name, content in case.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
 
 
 def _what(error: BaseException) -> str:
@@ -109,20 +118,24 @@ def _bounded() -> Generator[None]:
     """Bound the time and, on Linux, the memory of what is done inside."""
 
     def stop(number: int, frame: object) -> None:
-        raise _TooLong(f"took more than {SECONDS:g} s")
+        raise _TooLong(f"took more than {SECONDS:g} s, or {WALL_SECONDS:g} s of waiting")
 
-    before = signal.signal(signal.SIGALRM, stop)
-    began, (left, _) = time.monotonic(), signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    handlers = {sign: signal.signal(sign, stop) for sign in (signal.SIGPROF, signal.SIGALRM)}
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    began, (left, _) = time.monotonic(), signal.setitimer(signal.ITIMER_REAL, WALL_SECONDS)
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_DATA, (_data_bytes() + MEMORY, hard))
     try:
         yield
     finally:
+        for timer in (signal.ITIMER_PROF, signal.ITIMER_REAL):
+            signal.setitimer(timer, 0)
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
-        spent = time.monotonic() - began
-        signal.setitimer(signal.ITIMER_REAL, max(0.1, left - spent) if left else 0)
-        signal.signal(signal.SIGALRM, before)
+        for sign, before in handlers.items():
+            signal.signal(sign, before)
+        if left:  # somebody bounds the time of all this, too
+            signal.setitimer(signal.ITIMER_REAL, max(0.1, left - (time.monotonic() - began)))
 
 
 def _data_bytes() -> int:
@@ -136,6 +149,7 @@ def _flic(*arguments: object) -> None:
     """The command, whose errors come out as they are."""
     code = app([*map(str, arguments)], prog_name="flic", standalone_mode=False)
     if code:  # it has said why
+        sys.stderr.flush()
         raise FlicError(sys.stderr.buffer.getvalue().decode())
 
 

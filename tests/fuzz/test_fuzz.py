@@ -133,10 +133,10 @@ def stumbles(folder):
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded on Linux alone")
 def test_the_program_finds_every_kind_of_failure_and_keeps_it(tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(targets, "SECONDS", 0.2)
+    monkeypatch.setattr(targets, "WALL_SECONDS", 0.3)
     seeds = [{"text": f"{digit} and many words".encode()} for digit in (0, 2, 4, 5, 6)]
     makers = {"stumbles": lambda root: Target(seeds, stumbles, {})}
-    kinds = long_run.fuzz(makers, 0.03, SOON, tmp_path)
+    kinds = long_run.fuzz(makers, 0.04, SOON, tmp_path)
     said = capfd.readouterr().out
     found = {path.parent.name: path for path in tmp_path.rglob("trouble.txt")}
     assert kinds == len(found) == 4
