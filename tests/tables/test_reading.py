@@ -153,6 +153,8 @@ def test_what_is_no_table_is_refused(tmp_path):
     for path, expected in [
         (tmp_path, "is a folder; expected a file"),
         (tmp_path / "none.csv", "no such file"),
+        (tmp_path / f"{'long' * 100}.csv", "no such file"),
+        (tmp_path / "a\0b.csv", "no such file"),
         (write(tmp_path, "x", "a.xlsx"), r"ends in '.xlsx'; expected one of .csv"),
     ]:
         with pytest.raises(DataError, match=expected):

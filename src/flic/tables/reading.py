@@ -3,6 +3,7 @@
 Part 1 of the flow, for tables. Whatever cannot be read is a `DataError` that names the file.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -109,9 +110,9 @@ def as_pandas(frame: Any) -> pd.DataFrame:
 
 
 def _refuse_no_file(path: Path) -> None:
-    if path.is_dir():
+    if os.path.isdir(path):  # unlike Path, also of a name that is too long for any disk
         raise DataError(f"{path}: is a folder; expected a file. Name one of the files in it.")
-    if not path.exists():
+    if not os.path.exists(path):
         raise DataError(f"{path}: no such file. Correct the path, or put the file there.")
     if path.suffix.lower() not in FORMATS:
         raise DataError(
