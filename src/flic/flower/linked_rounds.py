@@ -76,14 +76,16 @@ class LinkedCoordinator(Coordinator):
 
     def check(self, name: str, round: int, update: Update, keys: Sequence[str] = ()) -> str | None:
         wrong = super().check(name, round, update, keys)
-        if wrong is None and self.round == FIRST and not are_keys(keys):
+        if wrong is not None:
+            return wrong
+        if self.round == FIRST and not are_keys(keys):
             return f"answer of silo {name!r} holds no keys of columns; expected them in round 1."
-        if wrong is None and self.round == SUMS and list(keys) != self._linked(name):
+        if self.round == SUMS and list(keys) != self._linked(name):
             return (
                 f"answer of silo {name!r} holds sums of other columns than those it has in common "
                 "with others; expected these. Give all silos one version of flic."
             )
-        return wrong
+        return self.pooling.lacking(update, needed=self.round == SUMS and bool(keys))
 
     def _linked(self, name: str) -> list[str]:
         return self.pooling.linked(name, self.members)
@@ -99,10 +101,6 @@ class LinkedCoordinator(Coordinator):
     def measured(self, connected: Iterable[str]) -> list[str]:
         members = {*self.members}
         return sorted(name for name in connected if name in members)
-
-    def check(self, name: str, round: int, update: Update, keys: Sequence[str] = ()) -> str | None:
-        why = super().check(name, round, update, keys)
-        return why or self.pooling.lacking(update, first=self.round == FIRST)
 
     def outliers(
         self, updates: Sequence[Update], keys: Mapping[str, Sequence[str]]

@@ -189,12 +189,11 @@ class Pooling:
         held = Counter(key for own in names for key in self._keys(own))
         return tuple(held[key] for key in self._keys(name))
 
-    def lacking(self, update: Update, *, first: bool) -> str | None:
+    def lacking(self, update: Update, *, needed: bool) -> str | None:
         """Why an update's sums cannot be read, if they cannot: some are there without others."""
         for prefix in (_SUMS, _MAPPED):
             sent = {n.removeprefix(prefix) for n in update.entries if n.startswith(prefix)}
-            needed = first and prefix == _SUMS
-            if (sent or needed) and sent not in map(set, SENT.values()):
+            if (sent or (needed and prefix == _SUMS)) and sent not in map(set, SENT.values()):
                 return (
                     f"update of silo {update.client!r} has the sums {', '.join(sorted(sent))}; "
                     f"expected at least {', '.join(SENT['off'])}, and others in pairs. Give all "

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import pandas as pd
 import torch
 from pydantic import Field
 
@@ -41,6 +40,7 @@ from flic.flower.told import Cells, ToldBefore
 from flic.method_settings import Scatter
 from flic.notation import toml_key
 from flic.report.run_folder import alone_in
+from flic.seeding import derive_seed
 from flic.settings import merge, read_toml
 from flic.silos.encoding import EncodedSilo, encode
 from flic.silos.fitted import FittedClient
@@ -310,8 +310,8 @@ def held_out(table: SiloTable, share: float) -> tuple[np.ndarray, np.ndarray]:
     In every class, and in every tenth of a response's range, those with the smallest digests of
     what is in them: no row moves because of the order of the table, and few because of others.
     """
-    digest: Any = pd.util.hash_pandas_object
-    digests = digest(table.frame.astype(str), index=False).to_numpy()
+    rows = table.frame.astype(str).agg("\x1f".join, axis=1)
+    digests = np.array([derive_seed(0, row) for row in rows])
     strata = table.y
     if strata.dtype.kind == "f":
         strata = np.searchsorted(np.quantile(strata, np.arange(1, 10) / 10), strata)

@@ -11,10 +11,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -22,6 +20,13 @@ from safetensors.torch import save
 from flic.data.client_data import Split
 from flic.errors import FederationError, RunFolderError
 from flic.files import write_atomically
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _bits(values: np.ndarray) -> np.ndarray:
+    """Numbers as their bits, one pattern for each; −0 is 0."""
+    return np.ascontiguousarray(values + 0.0).view(np.uint64)
 
 
 @dataclass(frozen=True)
@@ -34,11 +39,9 @@ class Cells:
     @classmethod
     def of(cls, features: Sequence[str], rows: Split) -> "Cells":
         """Of rows as sums are told of them."""
-        digest: Any = pd.util.hash_array
-        values, label = rows.x.double().numpy(), digest(rows.y.double().numpy())
-        columns = [digest(np.ascontiguousarray(v)) * np.uint64(3) ^ label for v in values.T]
-        empty = np.empty((len(rows), 0), np.uint64)
-        return cls(tuple(features), np.column_stack([empty, *columns]))
+        label = _bits(rows.y.double().numpy()) * _ODD
+        values = rows.x.double().numpy()
+        return cls(tuple(features), (_bits(values) ^ label[:, None]) * _ODD)
 
     def changed(self, other: "Cells") -> int:
         """Fewest rows by which a feature, or all that both have, differ; 0 if none does."""
@@ -53,8 +56,9 @@ class Cells:
 
 def _joined(digests: np.ndarray) -> np.ndarray:
     """One digest per row."""
-    odd = 2 * np.arange(1, digests.shape[1] + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    return (digests * (odd + np.uint64(1))).sum(1, dtype=np.uint64)
+    odd = 2 * np.arange(1, digests.shape[1] + 1, dtype=np.uint64) * _ODD + np.uint64(1)
+    mixed = digests ^ digests >> np.uint64(29)
+    return (mixed * odd).sum(1, dtype=np.uint64)
 
 
 def _differing(a: np.ndarray, b: np.ndarray) -> int:
