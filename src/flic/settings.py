@@ -1,15 +1,25 @@
 """What every file of settings stands on: sections that refuse unknown keys, TOML, plain errors."""
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict
 
 from flic.errors import ConfigError
+from flic.files import MOST_LEVELS, read_bytes, refuse_deep, too_deep
+
+MOST_SETTINGS = 2**24
+"""Bytes of a file of settings: enough for a hundred thousand clients."""
+
+_PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')"""
+_LONG_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MOST_LEVELS}}}")
+
+_SHOWN = 200  # letters of a bad value
 
 
 class Section(BaseModel):
@@ -32,13 +42,33 @@ def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any
 def read_toml(path: Path) -> dict[str, Any]:
     """Settings of a TOML file, not yet resolved."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return _parse_toml(read_bytes(path, most=MOST_SETTINGS).decode())
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; expected settings in TOML.") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be read ({error.strerror}); expected settings in TOML."
+        ) from None
+    except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: cannot be read as UTF-8 text ({error}).") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}.") from None
+
+
+def _parse_toml(text: str) -> dict[str, Any]:
+    """Settings of a TOML text.
+
+    Raises:
+        ValueError: it is no TOML, or nested too deep.
+    """
+    if _LONG_KEY.search(text):  # the time that a key takes grows with the square of its parts
+        raise too_deep()
+    try:
+        found = tomllib.loads(text)
+    except RecursionError:
+        raise too_deep() from None
+    refuse_deep(found)
+    return found
 
 
 def parse_assignment(text: str) -> dict[str, Any]:
@@ -47,11 +77,14 @@ def parse_assignment(text: str) -> dict[str, Any]:
     parts = key.strip().split(".")
     if not separator or not all(parts):
         raise ConfigError(
-            f"--set {text!r}: expected key=value with a dotted key, such as training.rounds=10."
+            f"--set {_cut(repr(text))}: expected key=value with a dotted key, such as "
+            "training.rounds=10."
         )
+    if len(parts) > MOST_LEVELS:
+        raise ConfigError(f"--set {_cut(repr(text))}: {too_deep()}.")
     try:
-        parsed: Any = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+        parsed: Any = _parse_toml(f"value = {value}")["value"]
+    except ValueError:
         parsed = value.strip()
     for part in reversed(parts):
         parsed = {part: parsed}
@@ -69,7 +102,7 @@ def explain(
     """
     variants = variants or {}
     location = [str(part) for part in problem["loc"]]
-    key = ".".join(part for part in location if part not in variants) or "the whole"
+    key = _cut(".".join(part for part in location if part not in variants)) or "the whole"
     if problem["type"] == "extra_forbidden":
         known = _known_keys(location[:-1], model, variants)
         return f"{key}: unknown key; expected one of {', '.join(known)}"
@@ -82,7 +115,13 @@ def explain(
     message = message.replace("an object", "a table of settings")
     if problem["type"] == "value_error" and isinstance(problem["input"], dict):
         return f"{key}: {message}"  # it concerns several keys, and names them
-    return f"{key}: got {json.dumps(problem['input'])}; {message[0].lower()}{message[1:]}"
+    got = _cut(json.dumps(problem["input"]))
+    return f"{key}: got {got}; {message[0].lower()}{message[1:]}"
+
+
+def _cut(text: str) -> str:
+    """A text that fits into a sentence."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _known_keys(
@@ -90,5 +129,12 @@ def _known_keys(
 ) -> list[str]:
     """Keys of the section at `location`."""
     for part in location:
-        model = variants.get(part) or model.model_fields[part].annotation
+        if part in variants:
+            model = variants[part]
+        elif get_origin(model) in (dict, tuple):  # the part is a name or number in it
+            model = get_args(model)[-1 if get_origin(model) is dict else 0]
+        else:
+            model = model.model_fields[part].annotation
+        while get_origin(model) is Annotated:
+            model = get_args(model)[0]
     return list(model.model_fields)

@@ -115,6 +115,11 @@ PROBLEMS = {
     "nowhere": (ward(), 'drop = ["agee"]', "declares 'agee'; no client has such a column"),
     "large": (ward(400), "max_file_mb = 0.002", "a.csv: has 0.0041 MB; expected at most 0.002"),
     "unknown key": (ward(), "lables = [0, 1]", "lables: unknown key; expected one of"),
+    "unknown key of a link": (
+        ward(),
+        'links = { age = { name = "years", factr = 2 } }',
+        "links.age.factr: unknown key; expected one of name, factor, offset",
+    ),
     "value twice": (ward(), "labels = { a = [0], b = [0, 1] }", "`labels` have '0' more than once"),
     "one class named": (ward(), "labels = [1]", "has the classes '1'; expected at least two"),
     "a number as label": (

@@ -210,6 +210,41 @@ def test_a_damaged_file_is_named(finished, damaged):
     assert story_of(folder).rounds
 
 
+DEEP = "[" * 100_000 + "]" * 100_000
+STRANGE = {
+    "rounds.json": ["null", "[1]", "[{}]", '{"a": 1}', '[{"round": "x", "stage": "y"}]', DEEP],
+    "summary.json": ["null", "[]", "{}", '{"notices": 3}', '{"notices": [1]}', DEEP],
+    "run.json": ["null", "[]", '{"python": []}', DEEP],
+}
+
+
+def test_files_of_another_kind_are_named(finished):
+    folder = finished()
+    for name, contents in STRANGE.items():
+        right = (folder / name).read_bytes()
+        for content in contents:
+            (folder / name).write_text(content)
+            with pytest.raises(RunFolderError, match=rf"{name} is damaged"):
+                story_of(folder)
+        (folder / name).write_bytes(right)
+    assert story_of(folder).rounds
+
+
+def test_a_client_of_another_run_is_named(finished):
+    folder = finished()
+    path = folder / "rounds.json"
+    path.write_text(path.read_text().replace("client-00", "client-99"))
+    with pytest.raises(RunFolderError, match=r"rounds.json is damaged .it names clients that"):
+        story_of(folder)
+
+
+def test_checkpoints_of_many_levels_are_set_aside(finished):
+    folder = finished()
+    for path in (folder / "checkpoints").glob("*.json"):
+        path.write_text(DEEP)
+    assert any("checkpoint" in note for note in story_of(folder).notes)
+
+
 def test_a_report_changes_nothing_in_the_run(finished):
     folder = finished()
     before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}

@@ -4,7 +4,6 @@ First step of the flow: what the clients of two modalities are dealt from.
 Paper: "TextCaps data set", and a public collection of fashion products that stands in for it.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from flic.data.store import load_arrays, locate
 from flic.errors import DataError
+from flic.files import read_json
 
 _RARE = 100
 """Rows below which a class of fashion products is left out; `usage` has two of one and two rows."""
@@ -71,7 +71,7 @@ def read_textcaps(folder: Path) -> Pairs:
             which: np.load(folder / f"{which}.npy", allow_pickle=False)
             for which in ("image", "text")
         }
-        content: Any = json.loads((folder / "labels.json").read_text(encoding="utf-8"))
+        content: Any = read_json(folder / "labels.json")
         classes, labels = list(content["classes"]), np.array(content["labels"])
     except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
         raise DataError(

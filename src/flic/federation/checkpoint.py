@@ -23,7 +23,7 @@ from flic.algorithms.protocol import ServerState
 from flic.digests import digest, digest_of
 from flic.errors import DamagedCheckpoint, OtherRun
 from flic.federation.journal import Record
-from flic.files import make_folder, write_atomically
+from flic.files import make_folder, parse_json, read_bytes, write_atomically
 from flic.shapes import Named
 
 VERSION = 1
@@ -57,7 +57,7 @@ class Commit:
     @classmethod
     def parse(cls, content: bytes) -> "Commit":
         """The commit, if it is what was written."""
-        outer = json.loads(content)
+        outer = parse_json(content)
         body = outer["commit"]
         if outer["sha256"] != digest_of(body):
             raise ValueError("the checksum does not match")
@@ -191,7 +191,7 @@ class DiskJournal:
         commits: list[Commit] = []
         while (path := self._folder / _commit_file(len(commits))).exists():
             try:
-                commit = Commit.parse(path.read_bytes())
+                commit = Commit.parse(read_bytes(path))
                 if commit.number != len(commits):
                     raise ValueError(f"it is of step {commit.number}")
                 commits.append(commit)

@@ -43,7 +43,7 @@ from flic.federation.roster import Roster
 from flic.federation.runners import one_thread, open_runner
 from flic.federation.sampling import num_active
 from flic.federation.work import Workshop
-from flic.files import make_folder, open_with, write_atomically
+from flic.files import make_folder, open_with, read_json, write_atomically
 from flic.report.metrics import Outcome, Record, round_scores
 
 OnStep = Callable[[Record, int, int], None]
@@ -120,7 +120,7 @@ def read_config(folder: Path) -> RunConfig:
     """The configuration a run folder was made with."""
     path = folder / "config.json"
     try:
-        raw = json.loads(path.read_bytes())
+        raw = read_json(path)
     except FileNotFoundError:
         raise RunFolderError(
             f"{folder} holds no run: {path} is missing; expected a folder that flic run made."

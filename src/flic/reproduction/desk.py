@@ -28,7 +28,7 @@ import torch
 from flic.config import validate
 from flic.errors import ConfigError, FlicError, RunFolderError
 from flic.federation.runners import leave_with_parent
-from flic.files import write_atomically
+from flic.files import read_json, write_atomically
 from flic.report.run_folder import environment
 from flic.reproduction.studies import STUDIES
 from flic.reproduction.study import Cell, Desk, Scope, Study
@@ -66,7 +66,10 @@ def _describe(found: dict[str, Any]) -> str:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_bytes())
+        found = read_json(path)
+        if not isinstance(found, dict):
+            raise ValueError("it holds no object")
+        return found
     except ValueError as error:
         raise RunFolderError(
             f"{path} is damaged ({error}); expected what flic reproduce wrote. Delete it to have "

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flic.errors import ConfigError, RunFolderError
-from flic.files import FOR_ALL, write_atomically
+from flic.files import FOR_ALL, read_json, write_atomically
 from flic.reproduction.desk import finished, missing, scope_of_kept
 from flic.reproduction.study import Scope, Study, Table, Value
 
@@ -130,7 +129,7 @@ def require_figures() -> None:
 
 
 def _versions(folder: Path) -> str:
-    known = json.loads((folder / "environment.json").read_bytes())
+    known = read_json(folder / "environment.json")
     cores, chip = known.pop("cores"), known.pop("machine")
     return f"{chip}, {cores} cores; " + ", ".join(f"{k} {v}" for k, v in known.items()) + "."
 

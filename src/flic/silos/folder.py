@@ -32,7 +32,7 @@ from flic.data.schema import SharedFeatures
 from flic.data.task import Classification, Regression, Task
 from flic.digests import digest, digest_of
 from flic.errors import DamagedModel, RunFolderError
-from flic.files import make_folder, write_atomically
+from flic.files import make_folder, parse_json, read_bytes, read_json, write_atomically
 from flic.notation import json_values
 from flic.silos.card import model_card
 from flic.silos.choice import Experience
@@ -207,7 +207,7 @@ def load(folder: Path) -> FittedFederation:
 
 def _manifest(folder: Path) -> dict[str, Any]:
     try:
-        outer = json.loads(_current(folder, MANIFEST).read_bytes())
+        outer = read_json(_current(folder, MANIFEST))
         version, known, body = outer["version"], outer["sha256"], outer["federation"]
     except FileNotFoundError:
         raise RunFolderError(
@@ -228,7 +228,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 def _read(folder: Path, name: str, known: str) -> bytes:
     try:
-        content = _current(folder, name).read_bytes()
+        content = read_bytes(_current(folder, name))
     except OSError as error:
         raise _damaged(folder, f"{name} cannot be read ({error.strerror})") from None
     if digest(content) != known:
@@ -249,15 +249,15 @@ def _federation(body: Mapping[str, Any], files: Mapping[str, bytes]) -> FittedFe
         task=task,
         labels=labels,
         settings=FitSettings.model_validate(body["settings"]),
-        verdict=Verdict.load(json.loads(files["verdict.json"])),
+        verdict=Verdict.load(parse_json(files["verdict.json"])),
         clients={n: _client(place, files, task, labels) for n, place in body["clients"].items()},
         shared=load_tensors(files["shared.safetensors"]),
         linked=_linked(body["linked"], files["linked.safetensors"]),
         known={name: Experience(**known) for name, known in body["known"].items()},
         temperatures=body["temperatures"],
         weights=body["weights"],
-        records=json.loads(files["rounds.json"]),
-        portrait=json.loads(files["portrait.json"]),
+        records=parse_json(files["rounds.json"]),
+        portrait=parse_json(files["portrait.json"]),
         environment=body["environment"],
         notices=body["notices"],
     )
@@ -282,7 +282,7 @@ def _linked(facts: Mapping[str, Any] | None, content: bytes) -> LinkedState | No
 def _client(
     place: str, files: Mapping[str, bytes], task: Task, labels: tuple[str, ...]
 ) -> FittedClient:
-    facts, model = (json.loads(files[f"{place}/{name}.json"]) for name in ("client", "model"))
+    facts, model = (parse_json(files[f"{place}/{name}.json"]) for name in ("client", "model"))
     tensors = files.get(f"{place}/model.safetensors")
     saved = Saved(
         model["kind"],

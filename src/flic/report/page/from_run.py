@@ -3,13 +3,13 @@
 Runs of other methods that `flic compare` put beside it tell what the method gains over them.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from flic.algorithms import METHODS
 from flic.algorithms.network import NetworkMethod
@@ -17,6 +17,7 @@ from flic.config import RunConfig
 from flic.data.client_data import FederatedData
 from flic.errors import RunFolderError
 from flic.federation.checkpoint import DiskJournal
+from flic.files import MOST_BYTES, Counted, read_bytes
 from flic.report.metrics import KEYS, Scores, scores_at
 from flic.report.page.story import ClientTraffic, Gain, Gains, Measure, Round, Story
 from flic.report.page.through_phi import Reading, alignment, latent, read, traffic
@@ -25,17 +26,42 @@ from flic.report.run_folder import alone_in, data_of, origin_of, read_config, wo
 REFERENCE = "local"
 ROWS = "rows and labels"
 
+T = TypeVar("T")
+
+
+class _Record(BaseModel):
+    """What rounds.json has of a step, as far as the page shows it."""
+
+    round: int
+    stage: str
+    losses: dict[str, float] = {}
+    bytes_sent: int = 0
+    active: list[str] = []
+    test_accuracy: float | None = None
+    validation_accuracy: float | None = None
+    test_r2: float | None = None
+    validation_r2: float | None = None
+
+
+class _Summary(BaseModel):
+    """What summary.json says in words."""
+
+    notices: list[str]
+
 
 def story_of(folder: Path) -> Story:
     """The story of a run folder."""
     config = read_config(folder)
-    records = _read_json(folder / "rounds.json")
+    rounds = _read(folder / "rounds.json", list[_Record])
+    records = [record.model_dump(exclude_unset=True) for record in rounds]
     scores = _last_scores(folder)
     beside = {config.method: scores} | _beside(folder, config)
     data = data_of(config)
     with alone_in(folder):
         journal = _journal(folder, config, data)
         seen = _seen(config, data, journal)
+    if seen is not None and {name for own in rounds for name in own.active} - {*seen.sent}:
+        raise _damaged(folder / "rounds.json", "it names clients that the run does not have")
     return Story(
         title=f"{config.method} on {config.data.problem}, seed {config.seed}",
         kind="run",
@@ -53,8 +79,8 @@ def story_of(folder: Path) -> Story:
         never_left=[ROWS, *(seen.kept if seen is not None else ["the fitted model"])],
         candidates={method: found.clients for method, found in beside.items()},
         settings=config.model_dump(mode="json"),
-        versions=_read_json(folder / "run.json"),
-        notes=[*journal.notices, *_read_json(folder / "summary.json")["notices"]],
+        versions=_read(folder / "run.json", dict[str, str]),
+        notes=[*journal.notices, *_read(folder / "summary.json", _Summary).notices],
     )
 
 
@@ -132,24 +158,30 @@ def _last_scores(folder: Path) -> Scores:
     """Test scores of the clients at the last round."""
     path = folder / "clients.parquet"
     try:
-        rows = pq.read_table(path).to_pylist()
+        with Counted(path, most=MOST_BYTES) as file:
+            rows = pq.read_table(file).to_pylist()
+        last = max(row["round"] for row in rows)
+        return scores_at(
+            {"round": last, "scores": {row["client"]: row for row in rows if row["round"] == last}}
+        )
     except FileNotFoundError:
         raise _unfinished(folder, path) from None
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
         raise _damaged(path, error) from None
-    last = max(row["round"] for row in rows)
-    return scores_at(
-        {"round": last, "scores": {row["client"]: row for row in rows if row["round"] == last}}
-    )
 
 
-def _read_json(path: Path) -> Any:
+def _read(path: Path, kind: type[T]) -> T:
+    """What a file of a finished run holds, if that is of the right kind."""
     try:
-        return json.loads(path.read_bytes())
+        return TypeAdapter(kind).validate_json(read_bytes(path), strict=True)
     except FileNotFoundError:
         raise _unfinished(path.parent, path) from None
-    except ValueError as error:
+    except OSError as error:
         raise _damaged(path, error) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the whole"
+        raise _damaged(path, f"{where}: {first['msg']}") from None
 
 
 def _journal(folder: Path, config: RunConfig, data: FederatedData) -> DiskJournal:
@@ -168,7 +200,7 @@ def _unfinished(folder: Path, path: Path) -> RunFolderError:
     )
 
 
-def _damaged(path: Path, error: Exception) -> RunFolderError:
+def _damaged(path: Path, error: object) -> RunFolderError:
     return RunFolderError(
         f"{path} is damaged ({error}); expected what flic run wrote. Write it anew from the "
         f"checkpoints with: flic run --resume {path.parent}"
