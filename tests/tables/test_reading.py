@@ -1,10 +1,13 @@
 """Files of every format become frames; what cannot be read is refused in a sentence."""
 
+import os
 import sqlite3
 import struct
 import sys
+from pathlib import Path
 
 import duckdb
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -161,9 +164,27 @@ def test_what_is_no_table_is_refused(tmp_path):
             read_table(path)
 
 
-def test_an_unknown_encoding_is_refused(tmp_path):
-    with pytest.raises(DataError, match="encoding 'klingon', which is unknown"):
-        read_table(write(tmp_path, "a\n1\n"), encoding="klingon")
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.sqlite"])
+@pytest.mark.parametrize("what", ["pipe", "device"])
+def test_what_has_no_end_is_refused(tmp_path, name, what):
+    path = tmp_path / name
+    if what == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    for read in (read_table, lambda path: next(stream_table(path, chunk_rows=1))):
+        with pytest.raises(DataError, match="is a pipe or a device, which may have no end"):
+            read(path)
+
+
+NO_TEXT = ["klingon", "base64", "hex", "rot13", "zip", "undefined", "a\0b", "\udcff", "x" * 100_000]
+
+
+@pytest.mark.parametrize("encoding", NO_TEXT, ids=range(len(NO_TEXT)))
+def test_an_encoding_of_no_text_is_refused(tmp_path, encoding):
+    with pytest.raises(DataError, match="which is none of text; expected a name") as told:
+        read_table(write(tmp_path, "a,b\n1,2\n"), encoding=encoding)
+    assert len(str(told.value)) < 400
 
 
 def test_a_large_file_is_refused_before_it_is_read(tmp_path):
@@ -235,3 +256,28 @@ def test_empty_lines_before_the_heading_are_skipped(tmp_path):
 def test_a_very_long_cell_is_read(tmp_path):
     (tmp_path / "a.csv").write_text("note,ill\n" + "x" * 200_000 + ",0\nb,1\n")
     assert len(read_table(tmp_path / "a.csv")["note"][0]) == 200_000
+
+
+@pytest.mark.parametrize("long", [2, 1_000_000], ids=["in the first rows", "far below"])
+def test_no_row_is_lost_after_a_row_that_is_too_long(tmp_path, long):
+    text = "a,b\n" + "1,x\n" * long + "2," + "y" * 5_000_000 + "\n" + "3,x\n" * 10
+    for read in (read_table, lambda path: list(stream_table(path, chunk_rows=10**6))):
+        with pytest.raises(DataError, match="has a row of more than 4 MB; expected shorter ones"):
+            read(write(tmp_path, text))
+
+
+def test_rows_are_counted_once_they_are_unpacked(tmp_path):
+    path = tmp_path / "small.parquet"
+    pd.DataFrame({"a": np.zeros(2_000_000)}).to_parquet(path)
+    assert path.stat().st_size < 200_000
+    with pytest.raises(DataError, match=r"takes more than 0\.95 MB, or 8 times that once it is"):
+        read_table(path, max_bytes=1_000_000)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="a file that has no size")
+def test_bytes_are_counted_while_they_are_read(tmp_path):
+    path = tmp_path / "a.csv"
+    path.symlink_to("/proc/self/status")
+    assert path.stat().st_size == 0
+    with pytest.raises(DataError, match=r"a\.csv: takes more than 9.5e-06 MB"):
+        read_table(path, max_bytes=10)

@@ -3,7 +3,8 @@
 Part 1 of the flow, for tables.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pandas as pd
@@ -20,6 +21,18 @@ class Source:
     batches: Iterator[pa.RecordBatch]
 
 
+def within(
+    batches: Iterable[pa.RecordBatch], most: int, error: DataError
+) -> Iterator[pa.RecordBatch]:
+    """The batches, as long as they take at most so many bytes; then the error."""
+    taken = 0
+    for batch in batches:
+        taken += batch.nbytes
+        if taken > most:
+            raise error
+        yield batch
+
+
 def to_pandas(table: pa.Table) -> pd.DataFrame:
     """The same rows as a pandas frame."""
     # The names of columns count, not what pandas once noted beside them about an index; it would
@@ -30,7 +43,7 @@ def to_pandas(table: pa.Table) -> pd.DataFrame:
 
 def refuse_repeated(who: object, names: list[str]) -> None:
     """Refuse a name that two columns have."""
-    repeated = sorted({name for name in names if names.count(name) > 1})
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
         listed = ", ".join(f"'{name}'" for name in repeated)
         raise DataError(

@@ -1,21 +1,34 @@
-"""Queries on SQLite and DuckDB files, which can only read.
+"""Queries on SQLite and DuckDB files, which can only read, and come to an end.
 
 Part 1 of the flow, for tables.
 """
 
 import re
 import sqlite3
-from contextlib import closing
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from threading import Event, Timer
 from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
+import pyarrow as pa
 
 from flic.errors import DataError
-from flic.tables.arrow import first_line, refuse_repeated, to_pandas
+from flic.tables.arrow import first_line, refuse_repeated, to_pandas, within
 
 SUFFIXES = (".sqlite", ".db", ".duckdb")
+
+MAX_SECONDS = 60.0
+"""That a query may take."""
+
+MEMORY_MB = 1024
+"""That DuckDB may work with."""
+
+_ROW_BYTES = 2**26
+"""Of one row in SQLite, columns that are not asked for included."""
+
 _SELECT = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
 _READING = {
     sqlite3.SQLITE_SELECT,
@@ -25,11 +38,13 @@ _READING = {
 }
 
 
-def read_query(path: Path, query: str | None) -> pd.DataFrame:
+def read_query(
+    path: Path, query: str | None, *, max_bytes: int, max_seconds: float
+) -> pd.DataFrame:
     """All rows that a query gives.
 
     Raises:
-        DataError: no query, or one that fails or gives no rows.
+        DataError: no query, or one that fails, gives no rows, or too many or too late.
     """
     if query is None:
         raise DataError(
@@ -38,7 +53,8 @@ def read_query(path: Path, query: str | None) -> pd.DataFrame:
         )
     if not _SELECT.match(query):
         raise _failed_query(path, f"it begins with {query.split()[:1]}")
-    frame = _duckdb(path, query) if path.suffix.lower() == ".duckdb" else _sqlite(path, query)
+    read = _duckdb if path.suffix.lower() == ".duckdb" else _sqlite
+    frame = read(path, query, max_bytes, max_seconds)
     if not len(frame):
         raise DataError(f"{path}: the query gives no rows; expected some. Correct it.")
     return frame
@@ -56,22 +72,72 @@ def _failed_query(path: Path, why: str) -> DataError:
     )
 
 
-def _sqlite(path: Path, query: str) -> pd.DataFrame:
+def _too_long(path: Path, max_seconds: float) -> DataError:
+    return DataError(
+        f"{path}: the query takes longer than {max_seconds:g} s; expected its rows by then. Ask "
+        "for less, save its rows to a file, or raise `max_query_s`."
+    )
+
+
+def _too_many(path: Path, max_bytes: int) -> DataError:
+    return DataError(
+        f"{path}: the query gives more than {max_bytes / 2**20:,.4g} MB of rows; expected fewer. "
+        "Ask for fewer rows or columns, or raise `max_file_mb`."
+    )
+
+
+@contextmanager
+def _stopped_after(seconds: float, stop: Callable[[], None]) -> Generator[Event]:
+    """Call `stop` from a thread of its own after so many seconds; whether it was called."""
+    stopped = Event()
+
+    def end() -> None:
+        stopped.set()
+        stop()
+
+    timer = Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield stopped
+    finally:
+        timer.cancel()
+        timer.join()  # a database that is closed cannot be interrupted any more
+
+
+def _sqlite(path: Path, query: str, max_bytes: int, max_seconds: float) -> pd.DataFrame:
     try:
         # Read-only, whatever the query says.
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as database:
             database.set_authorizer(_only_reading)
-            cursor = database.execute(query)
-            if cursor.description is None:
-                raise _failed_query(path, "it gives no columns")
-            names = [str(column[0]) for column in cursor.description]
-            refuse_repeated(path, names)
-            return pd.DataFrame(cursor.fetchall(), columns=pd.Index(names))
+            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _ROW_BYTES)
+            with _stopped_after(max_seconds, database.interrupt) as stopped:
+                try:
+                    return _rows(path, database.execute(query), max_bytes)
+                except sqlite3.OperationalError:
+                    if stopped.is_set():
+                        raise _too_long(path, max_seconds) from None
+                    raise
     except sqlite3.Error as error:
         raise _failed_query(path, str(error)) from None
 
 
-def _duckdb(path: Path, query: str) -> pd.DataFrame:
+def _rows(path: Path, cursor: sqlite3.Cursor, max_bytes: int) -> pd.DataFrame:
+    if cursor.description is None:
+        raise _failed_query(path, "it gives no columns")
+    names = [str(column[0]) for column in cursor.description]
+    refuse_repeated(path, names)
+    rows: list[tuple[Any, ...]] = []
+    taken = 0
+    for row in cursor:
+        taken += sum(len(value) if isinstance(value, str | bytes) else 8 for value in row)
+        if taken > max_bytes:
+            raise _too_many(path, max_bytes)
+        rows.append(row)
+    return pd.DataFrame(rows, columns=pd.Index(names))
+
+
+def _duckdb(path: Path, query: str, max_bytes: int, max_seconds: float) -> pd.DataFrame:
     try:
         import duckdb
     except ImportError:
@@ -79,14 +145,30 @@ def _duckdb(path: Path, query: str) -> pd.DataFrame:
             f"{path}: the package duckdb is not installed; expected it for .duckdb files. Run: "
             "pip install 'flic[duckdb]'"
         ) from None
+    settings: dict[str, Any] = {
+        # Read-only is for this file; nor may a query read or write others, when memory ends least.
+        "enable_external_access": "false",
+        "temp_directory": "",
+        "memory_limit": f"{MEMORY_MB}MB",
+        "lock_configuration": "true",
+    }
     try:
-        # Read-only is for this file; nor may a query read or write others.
-        settings: dict[str, Any] = {"enable_external_access": "false"}
-        with duckdb.connect(str(path), read_only=True, config=settings) as database:
-            relation = database.sql(query)
-            if relation is None:
-                raise _failed_query(path, "it gives no columns")
-            refuse_repeated(path, list(relation.columns))
-            return to_pandas(relation.to_arrow_table())
-    except duckdb.Error as error:
+        with (
+            duckdb.connect(str(path), read_only=True, config=settings) as database,
+            _stopped_after(max_seconds, database.interrupt) as stopped,
+        ):
+            try:
+                relation = database.sql(query)
+                if relation is None:
+                    raise _failed_query(path, "it gives no columns")
+                refuse_repeated(path, list(relation.columns))
+                # Closed before the database is: the file stays locked as long as rows can come.
+                with pa.RecordBatchReader.from_stream(relation) as reader:
+                    batches = within(reader, max_bytes, _too_many(path, max_bytes))
+                    return to_pandas(pa.Table.from_batches(batches, reader.schema))
+            except (duckdb.InterruptException, pa.ArrowException, OSError):
+                if stopped.is_set():
+                    raise _too_long(path, max_seconds) from None
+                raise
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
         raise _failed_query(path, first_line(error)) from None

@@ -37,11 +37,12 @@ def open_delimited(path: Path, file: Any, encoding: str) -> Source:
 def _codec(path: Path, encoding: str) -> str:
     """The encoding by its own name; plain UTF-8 may begin with a byte-order mark."""
     try:
+        "".encode(encoding)  # refuses what turns bytes into bytes, such as base64
         return codecs.lookup(encoding).name
-    except LookupError:
+    except (LookupError, ValueError):
         raise DataError(
-            f"{path}: got encoding '{encoding}', which is unknown; expected a name such as "
-            "'utf-8', 'latin-1', 'cp1252' or 'utf-16'."
+            f"{path}: got encoding {encoding[:40]!r}, which is none of text; expected a name such "
+            "as 'utf-8', 'latin-1', 'cp1252' or 'utf-16'. Correct it."
         ) from None
 
 
@@ -52,15 +53,19 @@ class _Head:
     heading: list[str]
     delimiter: str
     blank_lines: int  # before the heading
+    is_all: bool  # whether nothing follows the heading
 
 
 def _head(path: Path, encoding: str) -> _Head:
     opened = "utf-8-sig" if encoding == "utf-8" else encoding
     try:
         with path.open(encoding=opened, newline="") as file:
-            first = list(islice(file, _HEAD_ROWS))
+            lines = iter(lambda: file.readline(_BLOCK_BYTES), "")
+            first = list(islice(lines, _HEAD_ROWS))
     except UnicodeError:
         raise _not_encoded(path, encoding) from None
+    if any(len(line) == _BLOCK_BYTES for line in first):
+        raise _long_row(path)
     lines = [line for line in first if line.strip()]
     if not lines:
         raise DataError(f"{path}: is empty; expected a heading and rows. Export it anew.")
@@ -68,7 +73,8 @@ def _head(path: Path, encoding: str) -> _Head:
     delimiter = max(_DELIMITERS, key=lambda mark: columns[mark])
     if columns[delimiter][1] < 2:
         _refuse_other_delimiter(path, columns)
-    return _Head(_fields(lines, delimiter)[0], delimiter, first.index(lines[0]))
+    heading = _fields(lines, delimiter)[0]
+    return _Head(heading, delimiter, first.index(lines[0]), len(lines) == 1)
 
 
 def _fields(lines: list[str], delimiter: str) -> list[list[str]]:
@@ -148,11 +154,19 @@ def _text_batches(
             raise _ragged(path, ragged[0]) from None
         if "UTF8" in str(error):
             raise _not_encoded(path, encoding) from None
-        if "straddling" in str(error):  # Arrow's words for a heading without an end of line
-            return
-        raise
+        if "straddling" not in str(error):  # Arrow's word for a row without an end
+            raise
+        if not head.is_all:
+            raise _long_row(path) from None
     if last is not None:
         _refuse_open_quote(path, last)
+
+
+def _long_row(path: Path) -> DataError:
+    return DataError(
+        f"{path}: has a row of more than {_BLOCK_BYTES // 2**20} MB; expected shorter ones. Leave "
+        "out the column that takes so much, or correct the ends of lines."
+    )
 
 
 def _ragged(path: Path, row: Any) -> DataError:

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError, field_validator
 from flic.data.task import TaskName
 from flic.errors import ConfigError
 from flic.settings import Section, explain, read_toml
+from flic.tables.databases import MAX_SECONDS
 from flic.tables.declared import Declared, Raw
 from flic.tables.labels import LabelNames
 
@@ -44,9 +45,15 @@ class FederationFile(Declared):
     site: str | None = None
     sites: tuple[Raw, ...] | None = None
     empty_share: float = Field(default=0.5, ge=0, le=1)
-    max_file_mb: float = Field(default=1024.0, gt=0)
+    max_file_mb: float = Field(default=1024.0, gt=0, le=1e9)
+    max_query_s: float = Field(default=MAX_SECONDS, gt=0, le=1e6)
     clients: tuple[Client, ...] = ()
     fit: dict[str, Any] = Field(default_factory=dict)  # read by whoever fits
+
+    @property
+    def max_bytes(self) -> int:
+        """Largest file that is read."""
+        return int(self.max_file_mb * 2**20)
 
     @field_validator("sites", mode="plain")
     @classmethod

@@ -3,32 +3,37 @@
 Part 1 of the flow, for tables. Whatever cannot be read is a `DataError` that names the file.
 """
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from flic.errors import DataError
+from flic.files import Counted
 from flic.tables import databases
-from flic.tables.arrow import Source, first_line, refuse_repeated, to_pandas
+from flic.tables.arrow import Source, first_line, refuse_repeated, to_pandas, within
 from flic.tables.delimited import open_delimited
 
 MAX_BYTES = 2**30
 """Largest file that is read as a whole."""
 
+UNPACKED = 8
+"""Times its size that the rows of a file may take in memory: text takes at most five."""
 
-def _open_parquet(path: Path, file: BinaryIO, encoding: str) -> Source:
+
+def _open_parquet(path: Path, file: Counted, encoding: str) -> Source:
     del path, encoding
     parquet = pq.ParquetFile(file)
     return Source(parquet.schema_arrow, parquet.iter_batches())
 
 
-def _open_feather(path: Path, file: BinaryIO, encoding: str) -> Source:
+def _open_feather(path: Path, file: Counted, encoding: str) -> Source:
     del path, encoding
     feather = pa.ipc.open_file(file)
     batches = map(feather.get_batch, range(feather.num_record_batches))
@@ -41,7 +46,7 @@ def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-_OPENERS: dict[str, Callable[[Path, BinaryIO, str], Source]] = {
+_OPENERS: dict[str, Callable[[Path, Counted, str], Source]] = {
     ".csv": open_delimited,
     ".tsv": open_delimited,
     ".parquet": _open_parquet,
@@ -54,9 +59,16 @@ FORMATS = (*_OPENERS, *databases.SUFFIXES)
 
 
 def read_table(
-    path: Path, *, query: str | None = None, encoding: str = "utf-8", max_bytes: int = MAX_BYTES
+    path: Path,
+    *,
+    query: str | None = None,
+    encoding: str = "utf-8",
+    max_bytes: int = MAX_BYTES,
+    max_seconds: float = databases.MAX_SECONDS,
 ) -> pd.DataFrame:
     """All rows of a file, or of a query on a database file.
+
+    `max_bytes` is of the file, or of the rows that a query gives within `max_seconds`.
 
     Raises:
         DataError: the file cannot be read; one sentence that says why and what to do.
@@ -64,15 +76,16 @@ def read_table(
     _refuse_no_file(path)
     suffix = path.suffix.lower()
     if suffix in databases.SUFFIXES:
-        return databases.read_query(path, query)
+        return databases.read_query(path, query, max_bytes=max_bytes, max_seconds=max_seconds)
     if query is not None:
         raise DataError(
             f"{path}: got a query; expected one only for {', '.join(databases.SUFFIXES)} files. "
             "Leave out `query`."
         )
     _refuse_large(path, max_bytes)
-    with _opened(path, encoding) as source:
-        return to_pandas(pa.Table.from_batches(source.batches, source.schema))
+    with _opened(path, encoding, max_bytes) as source:
+        batches = within(source.batches, UNPACKED * max_bytes, _too_large(path, max_bytes))
+        return to_pandas(pa.Table.from_batches(batches, source.schema))
 
 
 def stream_table(path: Path, *, chunk_rows: int, encoding: str = "utf-8") -> Iterator[pd.DataFrame]:
@@ -114,6 +127,11 @@ def _refuse_no_file(path: Path) -> None:
         raise DataError(f"{path}: is a folder; expected a file. Name one of the files in it.")
     if not os.path.exists(path):
         raise DataError(f"{path}: no such file. Correct the path, or put the file there.")
+    if not path.is_file():
+        raise DataError(
+            f"{path}: is a pipe or a device, which may have no end; expected an ordinary file. "
+            "Save the rows to one."
+        )
     if path.suffix.lower() not in FORMATS:
         raise DataError(
             f"{path}: got a file that ends in '{path.suffix}'; expected one of "
@@ -130,6 +148,14 @@ def _refuse_large(path: Path, max_bytes: int) -> None:
         )
 
 
+def _too_large(path: Path, max_bytes: int) -> DataError:
+    return DataError(
+        f"{path}: takes more than {_megabytes(max_bytes)} MB, or {UNPACKED} times that once it is "
+        "unpacked; expected less. Take a sample of its rows, leave out columns, or raise "
+        "`max_file_mb`."
+    )
+
+
 def _megabytes(size: int) -> str:
     megabytes = size / 2**20
     return f"{megabytes:,.0f}" if megabytes >= 10 else f"{megabytes:.2g}"
@@ -139,15 +165,17 @@ def _megabytes(size: int) -> str:
 
 
 @contextmanager
-def _opened(path: Path, encoding: str) -> Iterator[Source]:
+def _opened(path: Path, encoding: str, max_bytes: int | None = None) -> Iterator[Source]:
     """Schema and batches of a file; errors while they are read become sentences."""
     try:
-        with path.open("rb") as file:
+        with Counted(path, most=max_bytes) as file:
             source = _OPENERS[path.suffix.lower()](path, file, encoding)
             refuse_repeated(path, source.schema.names)
             _refuse_nested(path, source.schema)
             yield Source(source.schema, _not_empty(path, source.batches))
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if max_bytes is not None and getattr(error, "errno", None) == errno.EFBIG:
+            raise _too_large(path, max_bytes) from None
         raise DataError(
             f"{path}: cannot be read ({first_line(error)}); expected a sound "
             f"{path.suffix.lower()} file. Export it anew."

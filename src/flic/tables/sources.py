@@ -73,7 +73,8 @@ def raw_client(client: Client, file: FederationFile, root: Path) -> RawClient:
         root / client.data,
         query=client.query,
         encoding=client.encoding or file.encoding,
-        max_bytes=int(file.max_file_mb * 2**20),
+        max_bytes=file.max_bytes,
+        max_seconds=file.max_query_s,
     )
     own = client.only()
     return RawClient(
@@ -93,8 +94,13 @@ def _raw_sites(file: FederationFile, root: Path) -> tuple[list[RawClient], list[
     path = root / file.data
     if file.label is None:
         raise DataError(f"{path}: got no `label`; expected the name of its label column. Add it.")
-    limit = int(file.max_file_mb * 2**20)
-    frame = read_table(path, query=file.query, encoding=file.encoding, max_bytes=limit)
+    frame = read_table(
+        path,
+        query=file.query,
+        encoding=file.encoding,
+        max_bytes=file.max_bytes,
+        max_seconds=file.max_query_s,
+    )
     if file.site not in frame.columns:
         raise DataError(
             f"{path}: has no site column '{file.site}'; expected one of its columns "
