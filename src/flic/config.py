@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator
 from flic.algorithms import METHODS
 from flic.data.source import DataConfig
 from flic.errors import ConfigError
-from flic.method_settings import MethodSettings
+from flic.method_settings import MethodSettings, refuse_endless
 from flic.personal import RULES
 from flic.presets import PRESETS
 from flic.settings import Section, explain, merge, parse_assignment, read_toml
@@ -95,12 +95,27 @@ def validate(raw: Mapping[str, Any], *, source: str) -> RunConfig:
             f"{source}:\n  training.personalisation: got {config.training.personalisation!r}; "
             f"expected one of {', '.join(sorted(RULES))}"
         )
+    refuse_endless(config, source=source, data=_least_bytes(config.data))
     for method in config.methods:
         if method not in METHODS:
             raise ConfigError(
                 f"{source}:\n  methods: got {method!r}; expected names among {', '.join(METHODS)}"
             )
     return config
+
+
+CLIENT_BYTES = 5000
+"""That a client of few rows takes."""
+
+
+def _least_bytes(data: DataConfig) -> dict[str, int]:
+    """Memory that made data take, by the settings that say so; real data have a size."""
+    said = data.model_dump()
+    rows = sum(said.get(f"{part}_rows_per_class") or 0 for part in ("train", "test"))
+    return {
+        "data.num_clients": CLIENT_BYTES * said.get("num_clients", 1),
+        "classes and rows of data": 8 * said.get("num_classes", 1) * max(rows, 1),
+    }
 
 
 def resolve(raw: Mapping[str, Any], *, source: str = "configuration") -> RunConfig:

@@ -4,7 +4,9 @@ Paper: append:models for the values, notation in docs/notation.md.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Literal, Self
 
 from pydantic import (
@@ -15,7 +17,17 @@ from pydantic import (
     model_validator,
 )
 
-from flic.settings import Section
+from flic.errors import ConfigError
+from flic.settings import Section, refuse_beyond_memory
+
+RECORD_BYTES = 1000
+"""That a run keeps of every round, at least."""
+
+STEP_SECONDS = 1e-4
+"""That a step of descent takes, at least."""
+
+MOST_DAYS = 30
+"""That a run may take by that count: in truth it would be years."""
 
 
 @dataclass(frozen=True)
@@ -235,3 +247,35 @@ class MethodSettings(Section):
     fedhenn: FedHeNNConfig = FedHeNNConfig()
     estimators: EstimatorsConfig = EstimatorsConfig()
     linked: LinkedConfig = LinkedConfig()
+
+
+def refuse_endless(
+    settings: MethodSettings, *, source: str, data: Mapping[str, int] | None = None
+) -> None:
+    """Refuse what this machine could not hold or finish; `data` has the least bytes of the rows.
+
+    Raises:
+        ConfigError: saying what it would take.
+    """
+    training, d = settings.training, settings.embedding.latent_dim
+    sizes = (1, *settings.embedding.hidden, d, settings.model.hidden_dim)
+    anchor = d * (d if settings.anchors.covariance == "full" else 1)
+    needed = {
+        **(data or {}),
+        "training.rounds": training.rounds * RECORD_BYTES,
+        # Weights, their gradients and Adam's two moments.
+        "embedding and model": 16 * sum(a * b for a, b in pairwise(sizes)) + 4 * anchor,
+        "alignment.anchor_samples": 4 * settings.alignment.anchor_samples * d,
+        "linked.random_features": 8 * settings.linked.random_features**2,
+    }
+    refuse_beyond_memory(needed, source=source)
+    lengths = (training.local, training.shared)
+    per_round = sum(length.steps_for(1, 1) for length in lengths)
+    per_round += settings.alignment.realign_epochs
+    steps = settings.pretraining.epochs + (training.rounds + 1) * per_round
+    if steps > MOST_DAYS * 86_400 / STEP_SECONDS:
+        days = min(steps // int(86_400 / STEP_SECONDS), 10**12)
+        raise ConfigError(
+            f"{source}: training and pretraining take at least {days:,} days; expected at most "
+            f"{MOST_DAYS}. Choose fewer rounds, epochs or steps."
+        )

@@ -1,6 +1,7 @@
 """What every file of settings stands on: sections that refuse unknown keys, TOML, plain errors."""
 
 import json
+import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -89,6 +90,26 @@ def parse_assignment(text: str) -> dict[str, Any]:
     for part in reversed(parts):
         parsed = {part: parsed}
     return parsed
+
+
+def refuse_beyond_memory(needed: Mapping[str, int], *, source: str) -> None:
+    """Refuse what this machine cannot hold; `needed` has the least bytes by what takes them.
+
+    Raises:
+        ConfigError: naming what takes most, and how much.
+    """
+    total = sum(needed.values())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if total > memory:
+        most = max(needed, key=lambda name: needed[name])
+        raise ConfigError(
+            f"{source}: takes at least {_gigabytes(total)} GB of memory, most of it for {most}; "
+            f"this machine has {_gigabytes(memory)} GB. Choose smaller numbers."
+        )
+
+
+def _gigabytes(size: int) -> str:
+    return f"{min(size // 2**30, 10**12):,}"  # beyond that it is all the same
 
 
 def explain(

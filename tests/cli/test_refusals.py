@@ -23,6 +23,27 @@ SETTINGS = {
         ["anchors.layout=circle"],
         ["anchors.layout: got \"circle\"; input should be 'random' or 'equidistant'"],
     ),
+    "endless rounds": (
+        ["training.rounds=1000000000000"],
+        ["takes at least 931,322 GB of memory, most of it for training.rounds; this machine has"],
+    ),
+    "endless epochs": (
+        ["training.local=1000000000000 epochs"],
+        ["training and pretraining take at least 4,629 days; expected at most 30. Choose fewer"],
+    ),
+    "wide network": (
+        ["embedding.latent_dim=1000000000000"],
+        ["takes at least 260,770 GB of memory, most of it for embedding and model; this machine"],
+    ),
+    "many clients": (
+        ["data.num_clients=1000000000000"],
+        ["takes at least 4,656,612 GB of memory, most of it for data.num_clients; this machine"],
+    ),
+    "many rows": (
+        ["data.num_classes=100000000000000"],
+        ["most of it for classes and rows of data"],
+    ),
+    "a number beyond all": ([f"training.rounds=1{'0' * 400}"], ["1,000,000,000,000 GB of memory"]),
     "unknown method": (["method=flick"], ['method: got "flick"; expected one of local, flic-cl']),
     "unknown rule": (
         ["training.personalisation=fedprox"],
@@ -109,6 +130,11 @@ COMMANDS = {
     "resume a folder without a run": (["run", "--resume", "."], 1, "holds no run"),
     "negative seed": (["run", "tiny.toml", "--seed", "-1"], 2, "--seed"),
     "no workers": (["run", "tiny.toml", "--workers", "0"], 2, "--workers"),
+    "a crowd": (
+        ["run", "tiny.toml", "--workers", "99999999999999999999"],
+        2,
+        "--workers 99999999999999999999: takes at least 1,000,000,000,000 GB of memory",
+    ),
     "unknown command": (["train"], 2, "train"),
     "unknown option": (["run", "tiny.toml", "--epochs", "3"], 2, "--epochs"),
     "out below a file": (["run", "tiny.toml", "--out", "tiny.toml/x"], 1, "tiny.toml/x"),

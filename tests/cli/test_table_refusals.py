@@ -66,6 +66,11 @@ BAD_FIT = {
         2,
         'network.training.rounds: got "x"; input should be a valid integer',
     ),
+    "endless network": (
+        "network = { training = { rounds = 1000000000000 } }",
+        2,
+        "[fit], network: takes at least 931,322 GB of memory, most of it for training.rounds",
+    ),
     "no network": ("network = 3", 2, "network: got 3; input should be a table of settings"),
     "folds": ("folds = 99", 2, "folds is 99, and client 'north' has 45 training rows"),
     "no rows": ("test_share = 0.001", 2, "test_share is 0.001, which holds out no row of client"),

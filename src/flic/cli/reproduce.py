@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flic.cli.compare import parse_seeds
-from flic.cli.run import Quiet
+from flic.cli.run import Quiet, refuse_crowd
 from flic.cli.screen import latest_line, notice, table
 from flic.errors import ConfigError
 
@@ -24,7 +24,9 @@ def reproduce(
     seeds: Annotated[
         str | None, typer.Option(help="Seeds: 5 means 0-4; or a list such as 3,7.")
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that share the cells.")] = 1,
+    workers: Annotated[
+        int, typer.Option(min=1, callback=refuse_crowd, help="Processes that share the cells.")
+    ] = 1,
     out: Annotated[
         Path | None,
         typer.Option(

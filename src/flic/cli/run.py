@@ -13,11 +13,25 @@ if TYPE_CHECKING:
     from flic.config import RunConfig
     from flic.report.run_folder import Finished
 
+WORKER_BYTES = 2 * 10**8
+"""That a process of its own takes before it works."""
+
+
+def refuse_crowd(workers: int) -> int:
+    """The number of processes, unless they would not even start."""
+    from flic.settings import refuse_beyond_memory
+
+    refuse_beyond_memory({"processes": workers * WORKER_BYTES}, source=f"--workers {workers}")
+    return workers
+
+
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")]
 Workers = Annotated[
     int,
     typer.Option(
-        min=1, help="Processes that share the work. It changes results by rounding alone."
+        min=1,
+        callback=refuse_crowd,
+        help="Processes that share the work. It changes results by rounding alone.",
     ),
 ]
 Assignments = Annotated[

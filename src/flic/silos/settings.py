@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from flic.data.task import Task, TaskName
 from flic.errors import ConfigError
-from flic.method_settings import MetaClasses, MethodSettings
+from flic.method_settings import MetaClasses, MethodSettings, refuse_endless
 from flic.presets import PRESETS
 from flic.settings import Section, explain, merge
 
@@ -87,6 +87,7 @@ def fit_settings(raw: Mapping[str, Any], *, task: TaskName, source: str) -> FitS
     except ValidationError as error:
         lines = [f"{source}:", *(_explain(problem) for problem in error.errors())]
         raise ConfigError("\n  ".join(lines)) from None
+    refuse_endless(settings.method, source=f"{source}, network")
     kind = ClassMetric if task == "classification" else ResponseMetric
     if settings.metric is not None and settings.metric not in get_args(kind):
         raise ConfigError(
