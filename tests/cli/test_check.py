@@ -111,6 +111,12 @@ PROBLEMS = {
         "",
         "column 'seen' has dates with the month first, such as '02/13/2024'",
     ),
+    "no such day": (
+        ward(seen=words(["2024-02-01"] * ROWS, at={6: "2024-02-30"})),
+        "",
+        "column 'seen' has mixed types: mostly dates, but 1 of 40 values are not, such as "
+        "'2024-02-30' (data rows 7)",
+    ),
     "declared twice": (ward(), 'ids = ["age"]\ndates = ["age"]', "'age' is declared to be two"),
     "nowhere": (ward(), 'drop = ["agee"]', "declares 'agee'; no client has such a column"),
     "large": (ward(400), "max_file_mb = 0.002", "a.csv: has 0.0041 MB; expected at most 0.002"),
@@ -157,7 +163,7 @@ OWN_PROBLEMS = {
     "two things": ('ids = ["age"]\ndrop = ["age"]', "client 'a': 'age' is declared to be two"),
     "no such column": ('texts = ["notes"]', "Client 'a': declares 'notes'; expected some of its"),
     "no such class": ("labels = { ill = [1], well = [0] }", "have the classes 'ill', 'well'"),
-    "encoding": ('encoding = "klingon"', "encoding 'klingon', which is unknown"),
+    "encoding": ('encoding = "klingon"', "encoding 'klingon', which is none of text"),
     "query": ('query = "SELECT 1"', "got a query; expected one only for .sqlite"),
 }
 
@@ -227,6 +233,34 @@ def test_a_file_that_is_no_description(flic_here, tmp_path, content, expected):
     said = flic_here("check", "federation.toml")
     assert said.code == 1
     assert expected in said.err
+
+
+def test_clients_without_a_common_class_are_named(flic_here, describe):
+    other = ward(seed=1).replace({"ill": {0: "well", 1: "sick"}})
+    said = flic_here("check", describe({"a": ward(), "b": other}))
+    assert said.code == 1
+    assert "Client 'a': has the classes '0', '1', of which no other client has a row" in said.err
+    assert "Client 'b': has the classes 'sick', 'well', of which no other client" in said.err
+    assert "problems: 2;" in said.err
+
+
+def test_a_class_in_common_with_one_of_the_others_is_enough(flic_here, describe):
+    later = ward(seed=2).assign(ill=1 + np.arange(ROWS) % 2)
+    last = ward(seed=3).assign(ill=2 + np.arange(ROWS) % 2)
+    assert flic_here("check", describe({"a": ward(), "b": later, "c": last})).code == 0
+
+
+def test_columns_without_a_name_are_linked_with_nobody_s(flic_here, describe):
+    clients = {"a": ward(), "b": ward(seed=1)}
+    unnamed = {name: frame.rename(columns={"age": ""}) for name, frame in clients.items()}
+    said = flic_here("check", describe(unnamed))
+    assert (said.code, "unnamed" in said.out) == (0, False)
+    assert "Client 'b': 'unnamed 1': without a name in the heading, so linked with no" in said.err
+    assert "shared by 2 of 2: smoker, blood" in said.out
+    named = dict.fromkeys(clients, 'links = { "unnamed 1" = "age" }')
+    said = flic_here("check", describe(unnamed, own=named))
+    assert (said.code, "without a name" in said.err) == (0, False)
+    assert "shared by 2 of 2: age, smoker, blood" in said.out
 
 
 NOTICES = {

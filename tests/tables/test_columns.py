@@ -194,3 +194,18 @@ def test_columns_are_read_as_others_read_them_where_they_can_be():
     assert declared.kinds == {"cp": "category", "sex": "number"}
     assert declared.drop == ("id",)
     assert as_others(frame, Declared(), {}) == Declared()
+
+
+@pytest.mark.parametrize("odd", ["2024-02-30", "30.02.2024", "2024-13-01", "9999-12-31", "soon"])
+def test_a_day_that_is_none_among_dates_is_questioned(odd):
+    frame = pd.DataFrame({"seen": ["2024-02-01", "2024-02-02", odd]})
+    with pytest.raises(
+        DataError, match=f"mostly dates, but 1 of 3 values are not, such as '{odd}'"
+    ):
+        find_columns(frame, Declared())
+
+
+def test_notes_that_begin_with_a_date_are_text():
+    notes = [f"2024-02-{day:02} 12:00 seen by the nurse on duty" for day in range(1, 29)]
+    [column] = find_columns(pd.DataFrame({"notes": notes}), Declared())
+    assert column.kind == "text"

@@ -154,3 +154,12 @@ def test_what_is_said_about_fitting_is_kept(tmp_path):
     path = tmp_path / "federation.toml"
     path.write_text('label = "x"\ndata = "a.csv"\nsite = "s"\n[fit]\nrepeats = 3\n')
     assert read_federation(path).fit == {"repeats": 3}
+
+
+@pytest.mark.parametrize("name", ["Unnamed: 0", "__index_level_0__", " ", "unnamed 3"])
+def test_columns_without_a_name_are_private(frames, name):
+    unnamed = {k: frame.rename(columns={"age": name}) for k, frame in frames.items()}
+    tables = tables_from_frames(unnamed, label="grade", labels=GROUPS).tables
+    shared = [{column.name for column in table.shared} for table in tables]
+    assert f"{name} of north" in shared[0]
+    assert not any(name in (column, column.strip()) for column in shared[0] & shared[1])

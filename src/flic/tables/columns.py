@@ -4,7 +4,7 @@ Part 1 of the flow, for tables. `find_columns` looks once, at fitting; `conform`
 rows into the same columns.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,9 +22,8 @@ from flic.tables.values import (
     has_decimal_comma,
     in_form,
     is_code,
-    is_compact_date,
+    looks_like_date,
     month_first,
-    parse_date,
     parse_number,
     texts,
 )
@@ -32,7 +31,7 @@ from flic.tables.values import (
 FEW_LEVELS = 40
 FEW_LEVELS_SHARE = 0.2
 LONG_TEXT = 20  # letters, on average
-MOSTLY_NUMBERS = 0.5  # share of the rows from which words among numbers are questioned
+MOSTLY = 0.5  # share of the rows from which words among numbers or dates are questioned
 _EXAMPLES = 3
 
 
@@ -120,16 +119,18 @@ def _kind(values: np.ndarray) -> Kind:
     numbers = [level for level in levels if parse_number(level) is not None]
     if len(numbers) == len(levels):
         return "category" if any(map(is_code, levels)) else "number"
-    share = sum(parse_number(value) is not None for value in known) / len(known)
-    if share >= MOSTLY_NUMBERS:
-        return "number"  # with words among them, which are questioned
-    if all(_looks_like_date(level) for level in levels):
+    # With words, or days that are none, among them: these are questioned.
+    if _are_mostly(known, levels, lambda level: parse_number(level) is not None):
+        return "number"
+    if _are_mostly(known, levels, looks_like_date):
         return "date"
     return "text" if _is_free_text(known, len(levels)) else "category"
 
 
-def _looks_like_date(text: str) -> bool:
-    return not is_compact_date(text) and (parse_date(text) is not None or month_first(text))
+def _are_mostly(known: Sequence[str], levels: Iterable[str], test: Callable[[str], bool]) -> bool:
+    """Whether most values pass a test, which each level takes once."""
+    passed = {level for level in levels if test(level)}
+    return sum(value in passed for value in known) >= MOSTLY * len(known)
 
 
 def _is_free_text(known: Sequence[str], levels: int) -> bool:

@@ -3,7 +3,8 @@
 Part 1 of the flow, for tables: the keys that a federation file and each of its clients share.
 """
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, field_serializer, field_validator
@@ -21,6 +22,15 @@ MISSING_MARKERS = ("", "NA", "N/A", "NaN", "null", "None", "?", ".")
 
 EVERY_COLUMN = "*"
 """Key of `missing` that stands for all columns."""
+
+
+_UNNAMED = re.compile(r"(unnamed:? \d+|__index_level_\d+__)?", re.IGNORECASE)
+"""What flic, pandas and Arrow call a column without a heading, and a name of no letters."""
+
+
+def is_unnamed(column: str) -> bool:
+    """Whether a column only has a place, which means nothing to other clients."""
+    return _UNNAMED.fullmatch(column.strip()) is not None
 
 
 def is_list_of_values(value: object) -> bool:
@@ -138,6 +148,11 @@ class Declared(Section):
             links=default.links | self.links,
             unlinked=(*default.unlinked, *self.unlinked),
         )
+
+    def apart(self, columns: Iterable[str]) -> "Declared":
+        """The same with columns that have no name linked with nobody's, unless `links` says so."""
+        unnamed = [c for c in columns if is_unnamed(c) and c not in (*self.links, *self.unlinked)]
+        return self.model_copy(update={"unlinked": (*self.unlinked, *unnamed)}) if unnamed else self
 
     def only(self) -> "Declared":
         """The declarations alone, of a description that says more."""

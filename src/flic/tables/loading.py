@@ -31,10 +31,12 @@ from flic.tables.problems import (
     LEAST_ROWS,
     about_clients,
     about_common,
+    about_common_classes,
     about_labels,
     about_links,
     about_own,
     about_same_rows,
+    about_unnamed,
 )
 from flic.tables.reading import as_pandas
 from flic.tables.sources import RawClient, fatal, notice, raw_client, raw_clients
@@ -101,7 +103,8 @@ def tables_from_frames(
     findings: list[Finding] = []
     for name, frame in frames.items():
         try:
-            raw.append(RawClient(name, as_pandas(frame), label, declared))
+            own = as_pandas(frame)
+            raw.append(RawClient(name, own, label, declared.apart(own.columns)))
         except DataError as error:
             findings.append(fatal(name, str(error)))
     question = Question(task, labels, range)
@@ -143,7 +146,9 @@ def client_from_frame(
     Raises:
         DataError: listing every problem of the client.
     """
-    raw = RawClient(name, as_pandas(frame), label, declared or Declared(), labels=own_labels)
+    own = as_pandas(frame)
+    declared = (declared or Declared()).apart(own.columns)
+    raw = RawClient(name, own, label, declared, labels=own_labels)
     return _newcomer(raw, task, labels, kinds or {})
 
 
@@ -203,6 +208,8 @@ def _assembled(
         if table is not None:
             tables.append(table)
     said += about_same_rows(tables)
+    if isinstance(task, Classification) and len(tables) == expected > 1:
+        said += about_common_classes(tables, names)
     if task is None:
         return Examined(None, tuple(said))
     notices = tuple(finding.message for finding in said if not finding.fatal)
@@ -271,6 +278,7 @@ def _table(
     columns, frame, about_columns = _features(raw, rows)
     findings += about_columns
     findings += [fatal(raw.name, problem) for problem in about_links(raw, columns)]
+    findings += [notice(raw.name, message) for message in about_unnamed(raw, columns)]
     if labelling is None or any(finding.fatal for finding in findings):
         return None, findings
     return SiloTable(raw.name, columns, frame, y, raw.declared, labelling), findings

@@ -11,7 +11,7 @@ from pandas.core.util.hashing import hash_pandas_object
 
 from flic.data.findings import Finding
 from flic.data.task import Classification, Regression, Task
-from flic.tables.declared import Declared
+from flic.tables.declared import Declared, is_unnamed
 from flic.tables.federation_file import unusable_name
 from flic.tables.labels import quoted
 from flic.tables.sources import RawClient, fatal, notice
@@ -38,6 +38,19 @@ def about_clients(raw: Sequence[RawClient], expected: int) -> Iterator[Finding]:
     for name in names:
         if problem := unusable_name(name):
             yield fatal(None, problem)
+
+
+def about_common_classes(tables: Sequence[SiloTable], names: Sequence[str]) -> Iterator[Finding]:
+    """Clients of whose classes no other has a row: there is nothing to learn together."""
+    held = [{*np.unique(table.y).tolist()} for table in tables]
+    for table, own in zip(tables, held, strict=True):
+        if not any(own & others for others in held if others is not own):
+            yield fatal(
+                table.name,
+                f"has the classes {quoted(names[label] for label in sorted(own))}, of which no "
+                "other client has a row; expected one in common at least. If they are classes of "
+                "the others by another name, say so in `labels`; else leave this client out.",
+            )
 
 
 def about_same_rows(tables: Sequence[SiloTable]) -> Iterator[Finding]:
@@ -102,6 +115,16 @@ def about_links(raw: RawClient, columns: Sequence[Column]) -> Iterator[str]:
                 f"column '{column.name}' is a {column.kind}, and its link has a factor or offset; "
                 "expected these for numbers alone. Leave them out."
             )
+
+
+def about_unnamed(raw: RawClient, columns: Sequence[Column]) -> Iterator[str]:
+    """Columns without a name: in a file of one client, nobody else can know what they are."""
+    alone = [c.name for c in columns if is_unnamed(c.name) and c.name in raw.declared.unlinked]
+    if alone:
+        yield (
+            f"{quoted(alone)}: without a name in the heading, so linked with no other client's "
+            "column. Name them, drop them, or say in `links` what they are."
+        )
 
 
 def about_labels(

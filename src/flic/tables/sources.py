@@ -81,7 +81,7 @@ def raw_client(client: Client, file: FederationFile, root: Path) -> RawClient:
         name=client.name,
         frame=frame,
         label=label,
-        declared=own.over(file.only()),
+        declared=own.over(file.only()).apart(frame.columns),
         own=frozenset(own.columns),
         labels=client.labels,
     )

@@ -28,6 +28,10 @@ _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 _CODE = re.compile(r"[+-]?0\d+")
 _DAY_FIRST = re.compile(r"(\d{1,2})[./](\d{1,2})[./](\d{4})")
 _COMPACT = re.compile(r"(\d{4})(\d{2})(\d{2})")
+_CLOCK = r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?\s*(Z|UTC|[+-]\d{2}:?\d{2})?"
+_WRITTEN_DATE = re.compile(
+    rf"\d{{4}}-\d{{1,2}}-\d{{1,2}}([T ]{_CLOCK})?|\d{{4}}/\d{{1,2}}/\d{{1,2}}"
+)
 _ISO = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ]\d{1,2}:\d{2}.*)?|\d{4}/\d{1,2}/\d{1,2}")
 
 
@@ -195,6 +199,11 @@ def month_first(text: str) -> bool:
     return parts is not None and int(parts.group(2)) > 12 >= int(parts.group(1))
 
 
-def is_compact_date(text: str) -> bool:
-    """Whether its eight digits may be a number just as well."""
-    return _COMPACT.fullmatch(text) is not None
+def looks_like_date(text: str) -> bool:
+    """Whether it is written as a date, be there such a day or not.
+
+    Eight digits may be a number just as well.
+    """
+    if _WRITTEN_DATE.fullmatch(text) or _DAY_FIRST.fullmatch(text):
+        return True
+    return _COMPACT.fullmatch(text) is None and parse_date(text) is not None
