@@ -7,7 +7,7 @@
 """
 
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,10 +62,12 @@ class Shelf:
         return dict(zip(clients, arrays.values(), strict=True)) if sound else None
 
     def keep(self, key: str, said: Said) -> None:
-        """Keep something; it is there whole or not at all."""
+        """Keep something, whole or not at all."""
         arrays = {str(number): array for number, array in enumerate(said.values())}
         content = save(arrays, {"sha256": digest_of_arrays(arrays)})
-        write_atomically(self.folder / f"{key}.safetensors", content)
+        # A full disk costs what it does not hold; the fit can still say what it found.
+        with suppress(OSError):
+            write_atomically(self.folder / f"{key}.safetensors", content)
 
 
 def key_of(candidate: str, rows: Rows, *, seed: int) -> str:
