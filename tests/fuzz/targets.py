@@ -13,9 +13,9 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ import flic
 from flic.cli.main import app
 from flic.config import resolve
 from flic.errors import FlicError
+from flic.flower.answers import Answers
 from flic.flower.messages import Reply, Request, pack_reply, pack_request, read_reply, read_request
 from flic.flower.rounds import Coordinator
 from flic.flower.settings import FederationSettings
@@ -353,11 +354,11 @@ KINDS: dict[str, type[Any]] = {
 NESTED = "settings"  # JSON in a text: what it says is to be changed too
 
 
-def _written(content: RecordDict) -> dict[str, bytes]:
+def _written(content: RecordDict) -> bytes:
     """A message as JSON, so that what it says can be changed."""
     names = {kind: name for name, kind in KINDS.items()}
     tree = {name: [names[type(record)], _plain(record)] for name, record in content.items()}
-    return {"message.json": json.dumps(tree).encode()}
+    return json.dumps(tree).encode()
 
 
 def _plain(record: Any) -> dict[str, Any]:
@@ -366,11 +367,11 @@ def _plain(record: Any) -> dict[str, Any]:
     return {name: json.loads(v) if name == NESTED else v for name, v in record.items()}
 
 
-def _carried(folder: Path) -> RecordDict:
+def _carried(path: Path) -> RecordDict:
     """The message as it arrives, without the parts that Flower would not carry."""
     try:
-        tree = json.loads((folder / "message.json").read_bytes())
-    except (ValueError, RecursionError, OSError):
+        tree = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
         raise FlicError("Flower could not read it") from None
     content = RecordDict({})
     for name, own in tree.items() if isinstance(tree, dict) else ():
@@ -397,71 +398,107 @@ def _value(record: Any, key: str, value: Any) -> Any:
     return Array(dtype=str(dtype), shape=tuple(shape), stype=str(stype), data=data)
 
 
+@dataclass(frozen=True)
+class Visit:
+    """One round of a federation of two silos, as they and their coordinator go into it."""
+
+    requests: Sequence[Request]  # to the first silo
+    replies: Mapping[str, Reply]
+    silo: Case
+    coordinator: Case
+
+
+def _visits(root: Path) -> Iterator[Visit]:
+    """Rounds of a method that trains, and of one that does not."""
+    for method, rounds in (("flic-hl", 2), ("linked", 3)):
+        settings, place = _agreed(method=method), root / method
+        coordinator = Coordinator.create(place / "coordinator", settings)
+        settings, silos = coordinator.settings, {}
+        for number, name in enumerate(("north", "south")):
+            coordinator.roll.admit(name, number)
+            labels = {"well": (0,), "ill": (1,)}
+            client = Client(name=name, data=f"{name}.csv", label="ill", labels=labels)
+            silos[name] = SiloFolder.create(place / name, client, agreed=settings)
+            (place / name / f"{name}.csv").write_bytes(TABLES[f"{name}.csv"])
+        for done in range(rounds):
+            sent = {name: _request(coordinator, name) for name in silos}
+            before = _files(place / "north")
+            trained = {
+                name: silos[name].train(own.server, settings, own.stage, run=own.run)
+                for name, own in sent.items()
+            }
+            replies = {
+                name: Reply(sent[name].server.round, own.update, own.losses, own.keys)
+                for name, own in trained.items()
+            }
+            asked = [sent["north"]]
+            if done:
+                asked.append(replace(asked[0], stage="evaluate", refused="it holds NaN"))
+            yield Visit(asked, replies, before, _files(place / "coordinator"))
+            keys = {name: own.keys for name, own in replies.items()}
+            counted = Answers([own.update for own in replies.values()], keys=keys)
+            coordinator.finish(coordinator.round, counted, started=0.0)
+
+
+def _request(coordinator: Coordinator, name: str) -> Request:
+    server = coordinator.shared_with(name, coordinator.server)
+    stage, settings, holders = coordinator.stage, coordinator.settings, coordinator.holders(name)
+    return Request(coordinator.run, stage, server, settings, holders=holders)
+
+
 def _requests(root: Path) -> Target:
     """Requests as a silo gets them: read, and worked on where the silo agrees to the settings."""
-    settings = _agreed()
-    coordinator = Coordinator.create(root / "coordinator", settings)
-    (root / "north.csv").write_bytes(TABLES["north.csv"])
-    client = Client(
-        name="north", data="../north.csv", label="ill", labels={"well": (0,), "ill": (1,)}
-    )
-    silo = SiloFolder.create(root / "silo", client, agreed=settings)
-    first = Request(coordinator.run, "update", coordinator.server, settings)
-    silo.train(first.server, settings, run=first.run)  # what it has when a later request comes
-    later = Request(coordinator.run, "evaluate", coordinator.server, settings, "holds NaN", (1, 2))
-    seeds = [_written(pack_request(request)) for request in (first, later)]
+    visits = {str(number): visit for number, visit in enumerate(_visits(root))}
+    seeds = [
+        {f"{place}/message.json": _written(pack_request(request))}
+        for place, visit in visits.items()
+        for request in visit.requests
+    ]
+    beside = {f"{place}/{n}": c for place, visit in visits.items() for n, c in visit.silo.items()}
 
     def feed(folder: Path) -> None:
-        request = read_request(_carried(folder))
-        own = SiloFolder.open(folder / "silo")
+        [path] = folder.glob("*/message.json")
+        request, silo = read_request(_carried(path)), SiloFolder.open(path.parent)
+        if request.settings.is_closed_form:
+            return  # whether all sums are there, only its work finds out
         if request.stage == "evaluate":
-            own.evaluate(request.server, request.settings, run=request.run, holders=request.holders)
+            silo.evaluate(request.server, request.settings, run=request.run)
         else:
-            own.train(request.server, request.settings, request.stage, run=request.run)
+            silo.train(request.server, request.settings, request.stage, run=request.run)
 
-    beside = {n: c for n, c in _files(root).items() if not n.startswith("coordinator/")}
     return Target(seeds, feed, beside)
 
 
 def _replies(root: Path) -> Target:
-    """Answers as the coordinator gets them: read, judged and counted."""
-    (root / "north.csv").write_bytes(TABLES["north.csv"])
-    client = Client(
-        name="north", data="../north.csv", label="ill", labels={"well": (0,), "ill": (1,)}
-    )
-    seeds, sent = [], {}
-    for method in ("flic-hl", "linked"):
-        coordinator = Coordinator.create(root / method, _agreed(method=method))
-        coordinator.roll.admit("north", 1)
-        silo = SiloFolder.create(root / f"silo-{method}", client)
-        server = coordinator.shared_with("north", coordinator.server)
-        trained = silo.train(server, coordinator.settings, coordinator.stage, run=coordinator.run)
-        reply = Reply(server.round, trained.update, trained.losses, trained.keys)
-        seeds.append(_written(pack_reply(reply)))
-        sent |= {f"{method}/{n}": c for n, c in _files(root / method).items()}
+    """Answers as the coordinator gets them: read, judged and counted beside another's."""
+    visits = {str(number): visit for number, visit in enumerate(_visits(root))}
+    seeds = [
+        {f"{place}/message.json": _written(pack_reply(visit.replies["north"]))}
+        for place, visit in visits.items()
+    ]
+    beside = {
+        f"{place}/{n}": c for place, visit in visits.items() for n, c in visit.coordinator.items()
+    }
 
     def feed(folder: Path) -> None:
-        content = _carried(folder)
-        refusals = [_judged(Coordinator.open(folder / m), content) for m in ("flic-hl", "linked")]
-        if None not in refusals:
-            raise refusals[0]
-
-    return Target(seeds, feed, sent)
-
-
-def _judged(coordinator: Coordinator, content: RecordDict) -> FlicError | None:
-    """Why a coordinator does not count an answer, if it does not."""
-    limit = int(coordinator.settings.max_message_mb * 2**20)
-    try:
-        reply = read_reply(content, silo="north", expected=coordinator.expects, max_bytes=limit)
+        [path] = folder.glob("*/message.json")
+        coordinator = Coordinator.open(path.parent)
+        limit = int(coordinator.settings.max_message_mb * 2**20)
+        reply = read_reply(
+            _carried(path), silo="north", expected=coordinator.expects, max_bytes=limit
+        )
         why = coordinator.check("north", reply.round, reply.update, reply.keys)
-        why = why or coordinator.outliers([reply.update], {"north": reply.keys}).get("north")
+        replies = {"south": visits[path.parent.name].replies["south"], "north": reply}
+        updates, keys = (
+            [r.update for r in replies.values()],
+            {n: r.keys for n, r in replies.items()},
+        )
+        why = why or coordinator.outliers(updates, keys).get("north")
         if why is not None:
             raise FlicError(why)
-        coordinator.count([reply.update], {"north": reply.keys})
-    except FlicError as error:
-        return error
-    return None
+        coordinator.finish(coordinator.round, Answers(updates, keys=keys), started=0.0)
+
+    return Target(seeds, feed, beside)
 
 
 # ---- folders --------------------------------------------------------------------------------
