@@ -446,7 +446,7 @@ BAD = {
     "no sums": (-2, without(SUMS), "expected at least count, total"),
     "no totals": (-2, without(SUMS + "total"), "expected at least count, total"),
     "half a pair": (-2, without(SUMS + "dof"), "and others in pairs"),
-    "mute": (-2, mute, "expected at least count, total"),
+    "mute": (-2, mute, "sums of other columns"),
     "no totals of a map": (-1, without(MAPPED + "total"), "expected at least count, total"),
     "huge map": (-1, scaled(MAPPED + "total", 1e9), "times as large as others'"),
     "keys again": (-1, other_keys(lambda keys: ["0" * 32]), "which the server does not share"),

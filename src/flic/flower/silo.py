@@ -310,8 +310,8 @@ def held_out(table: SiloTable, share: float) -> tuple[np.ndarray, np.ndarray]:
     In every class, and in every tenth of a response's range, those with the smallest digests of
     what is in them: no row moves because of the order of the table, and few because of others.
     """
-    rows = table.frame.astype(str).agg("\x1f".join, axis=1)
-    digests = np.array([derive_seed(0, row) for row in rows])
+    cells = table.frame.map(str).to_numpy(object)
+    digests = np.array([derive_seed(0, *row) for row in cells])
     strata = table.y
     if strata.dtype.kind == "f":
         strata = np.searchsorted(np.quantile(strata, np.arange(1, 10) / 10), strata)

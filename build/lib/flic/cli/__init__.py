@@ -1,1 +1,0 @@
-"""Door one: the command line."""

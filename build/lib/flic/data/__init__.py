@@ -1,1 +1,0 @@
-"""Raw rows → ClientData: the first step of the flow."""

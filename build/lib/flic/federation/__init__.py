@@ -1,1 +1,0 @@
-"""Part 6 of the flow: who runs the two halves of an algorithm, and when."""

@@ -1,1 +1,0 @@
-"""A real federation: the same algorithm between machines, on Flower; a thin adapter."""

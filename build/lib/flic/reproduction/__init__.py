@@ -1,1 +1,0 @@
-"""The paper, table by table and figure by figure, from cells that are kept once done."""
