@@ -46,6 +46,15 @@ def test_odd_columns_are_said(flic_here, fitted, tmp_path):
     ]
 
 
+def test_swapped_columns_are_said(flic_here, fitted, tmp_path):
+    swapped = {"age": "dose", "dose": "age"}
+    ward(9, 30).rename(columns=swapped).to_csv(tmp_path / "new.csv", index=False)
+    said = flic_here("predict", fitted, "--client", "north", "new.csv", "-o", "out.csv")
+    assert said.code == 0
+    assert "note: client 'north': most values of column 'age' lie outside " in said.err
+    assert "note: client 'north': columns 'age' and 'dose' look swapped: each is as" in said.err
+
+
 def test_metrics_for_people_and_programs(flic_here, fitted):
     said = flic_here("evaluate", fitted, "--client", "north", "test.csv")
     assert (said.code, said.err) == (0, "")

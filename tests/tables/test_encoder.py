@@ -196,3 +196,55 @@ def test_a_wrong_comma_does_not_rule(value):
 def test_no_columns_give_no_features():
     encoder = TableEncoder(parts=[])
     assert encoder.transform(pd.DataFrame(index=range(3))).shape == (3, 0)
+
+
+# ---- new rows --------------------------------------------------------------------------------
+
+
+def visits(seed, rows=60):
+    """Columns of several ranges: two that hardly meet, two that mostly do, two flags, two dates."""
+    rng = np.random.default_rng(seed)
+    born = pd.Timestamp("1950-01-01") + pd.to_timedelta(rng.integers(0, 9000, rows), unit="D")
+    seen = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, rows), unit="D")
+    return {
+        "age": ("number", rng.normal(50, 10, rows)),
+        "dose": ("number", rng.normal(4, 1, rows)),
+        "pulse": ("number", rng.normal(110, 20, rows)),
+        "pressure": ("number", rng.normal(150, 20, rows)),
+        "sex": ("number", (rng.random(rows) < 0.8).astype(float)),
+        "fever": ("number", (rng.random(rows) < 0.1).astype(float)),
+        "born": ("date", born),
+        "seen": ("date", seen),
+    }
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5, 20, 300])
+def test_rows_like_those_of_the_fit_are_not_noted(rows):
+    encoder = TableEncoder.fit(table(visits(0, 300)))
+    assert [
+        note for s in range(1, 20) for note in encoder.unlike(table(visits(s, rows)).frame)
+    ] == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("age", "dose", "most values of column 'age' lie outside "),
+        ("pulse", "pressure", "columns 'pulse' and 'pressure' look swapped: each is as the other"),
+        ("sex", "fever", "columns 'sex' and 'fever' look swapped"),
+        ("born", "seen", "columns 'born' and 'seen' look swapped"),
+    ],
+)
+def test_swapped_columns_are_noted(one, other, expected):
+    encoder = TableEncoder.fit(table(visits(0)))
+    frame = table(visits(1)).frame.rename(columns={one: other, other: one})
+    assert expected in " ".join(encoder.unlike(frame))
+
+
+def test_another_unit_is_noted_and_old_encoders_know_no_range():
+    encoder = TableEncoder.fit(table(visits(0)))
+    frame = table(visits(1)).frame
+    frame["dose"] *= 1000
+    [note] = encoder.unlike(frame)
+    assert note.startswith("most values of column 'dose' lie outside ")
+    assert list(encoder.model_copy(update={"ranges": {}}).unlike(frame)) == []

@@ -84,6 +84,7 @@ class FittedClient:
                 f"client '{self.name}': some rows are of other sites; they are predicted as if "
                 "they were its own."
             )
+        notes += [f"client '{self.name}': {note}" for note in self.encoder.unlike(formed)]
         scores = scores_of(formed, self.encoder, self.model, self.temperature, self.task)
         unseen = self.encoder.unseen(formed)
         if not isinstance(self.task, Classification):

@@ -9,6 +9,7 @@ skrub's TableVectorizer does the same job; it is not taken because its fitted st
 pickle or megabytes of skops per client, and because its parts cannot name features across clients.
 """
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import numpy as np
@@ -17,6 +18,7 @@ from pydantic import Field
 
 from flic.tables.declared import Kind
 from flic.tables.parts import Dates, Fitted, Levels, Numbers, Words, values_of
+from flic.tables.suspicions import beyond_ranges, swapped
 from flic.tables.table import SiloTable
 
 # Categories with more levels are read as text: one-hot columns would hold a row or two each.
@@ -39,6 +41,7 @@ class TableEncoder(Fitted):
     """All parts of one client's encoding, in the order of its features."""
 
     parts: list[AnyPart]
+    ranges: dict[str, tuple[float, float]] = Field(default_factory=dict)  # of numbers at the fit
 
     @classmethod
     def fit(cls, table: SiloTable) -> "TableEncoder":
@@ -56,7 +59,9 @@ class TableEncoder(Fitted):
                 parts.append(Words.fit(table.frame, column, table.name, levels))
         parts += [Dates.fit(table.frame, column) for column in of_kind["date"]]
         parts += [Words.fit(table.frame, column, table.name) for column in of_kind["text"]]
-        return cls(parts=parts)
+        lows, highs = (getattr(table.frame[numbers], end)() for end in ("min", "max"))
+        ranges = {c: (float(lows[c]), float(highs[c])) for c in numbers if lows[c] < highs[c]}
+        return cls(parts=parts, ranges=ranges)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -86,6 +91,20 @@ class TableEncoder(Fitted):
         ]
         new = {p.column: {*values_of(frame, p.column).dropna()} - {*p.levels} for p in parts}
         return {column: sorted(levels) for column, levels in new.items() if levels}
+
+    def unlike(self, frame: pd.DataFrame) -> Iterator[str]:
+        """What speaks for columns of these rows being others than at the fit, as sentences."""
+        for part in self.parts:
+            if isinstance(part, Numbers):
+                x = frame[part.columns].to_numpy(float)
+                yield from beyond_ranges(part.columns, x, self.ranges)
+                yield from swapped(part.columns, x, part.scale.mean, part.scale.deviation)
+        dates = [part for part in self.parts if isinstance(part, Dates)]
+        if dates:  # the first feature of a date is its day
+            x = np.column_stack([part.plain(frame)[:, 0] for part in dates])
+            means = [part.scale.mean[0] for part in dates]
+            deviations = [part.scale.deviation[0] for part in dates]
+            yield from swapped([part.column for part in dates], x, means, deviations)
 
     @property
     def read_by_letters(self) -> frozenset[str]:

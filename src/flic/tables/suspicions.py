@@ -1,7 +1,10 @@
 """Columns that are probably not what a model should learn from: ids, leaks, stand-ins for a gap.
 
-Part 1 of the flow, for tables. Each is judged by the client's own values alone.
+Part 1 of the flow, for tables. Each is judged by the client's own values alone; those of new rows
+by what was seen at the fit.
 """
+
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -16,6 +19,8 @@ PERFECT = 0.999
 PIECE_ROWS = 5  # neighbours of one class that cannot be chance
 OFTEN = 0.01  # share of the rows from which a value is suspected to mean "not measured"
 LARGE = 10
+BEYOND = 0.1  # of the range that was seen: a little beyond it a single row may well lie
+SWAPPED_ROWS = 20  # fewer have a mean that may be anywhere
 SENTINELS = (-999.0, -99.0, -9.0, -1.0, 99.0, 999.0, 9999.0)
 
 
@@ -114,3 +119,36 @@ def _neighbours_tell_response(x: np.ndarray, y: np.ndarray) -> bool:
     others = (total[value] - y) / np.maximum(rows[value] - 1, 1)
     told = np.where(rows[value] > 1, others, beside[value])
     return float(np.square(y - told).sum()) <= (1 - PERFECT) * float(np.square(y - y.mean()).sum())
+
+
+# ---- new rows --------------------------------------------------------------------------------
+
+
+def beyond_ranges(
+    names: Sequence[str], x: np.ndarray, ranges: Mapping[str, tuple[float, float]]
+) -> Iterator[str]:
+    """Columns most of whose values lie where none lay at the fit; `x` is NaN where missing."""
+    for name, values in zip(names, x.T, strict=True):
+        if name in ranges:
+            low, high = ranges[name]
+            known, margin = values[~np.isnan(values)], BEYOND * (high - low)
+            beyond = (known < low - margin) | (known > high + margin)
+            if 2 * np.count_nonzero(beyond) > len(known):
+                yield (
+                    f"most values of column '{name}' lie outside {low:g} to {high:g}, all that the "
+                    "fit saw. Is it another column, or in another unit?"
+                )
+
+
+def swapped(
+    names: Sequence[str], x: np.ndarray, means: Sequence[float], deviations: Sequence[float]
+) -> Iterator[str]:
+    """Pairs of columns each of whose mean is where the other's was at the fit, not its own."""
+    enough = np.flatnonzero((~np.isnan(x)).sum(0) >= SWAPPED_ROWS)
+    now = np.nanmean(x[:, enough], 0)
+    centre, spread = (np.array(own)[enough] for own in (means, deviations))
+    moved = np.flatnonzero(np.abs(now - centre) > spread)
+    apart = np.abs(now[moved, None] - centre[moved]) / spread[moved]
+    for a, b in np.argwhere(np.triu((apart < 0.5) & (apart.T < 0.5), 1)):
+        one, other = (names[int(enough[moved[place]])] for place in (a, b))
+        yield f"columns '{one}' and '{other}' look swapped: each is as the other was at the fit."
