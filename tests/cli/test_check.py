@@ -263,6 +263,21 @@ def test_columns_without_a_name_are_linked_with_nobody_s(flic_here, describe):
     assert "shared by 2 of 2: age, smoker, blood" in said.out
 
 
+def test_names_are_shown_as_letters_alone(flic_here, describe):
+    odd = {"age": "a\x1b[31mge", "blood": "b\x9b2J"}
+    clients = {"a": ward(), "b": ward(seed=1)}
+    file = describe({name: frame.rename(columns=odd) for name, frame in clients.items()})
+    said = flic_here("check", file)
+    assert "shared by 2 of 2: a\\u001b[31mge, smoker, b\\u009b2J" in said.out
+    text = flic_here("check", file, "--format", "json").out
+    assert not {"\x1b", "\x9b"} & {*said.out, *said.err, *text}
+    assert [own["name"] for own in json.loads(text)["shared"]] == [
+        odd["age"],
+        "smoker",
+        odd["blood"],
+    ]
+
+
 NOTICES = {
     "all missing": ({"lab": ""}, "", "Client 'a': 'lab' not used: all values are missing."),
     "markers": ({"lab": "?"}, "", "Client 'a': 'lab' not used: all values are missing."),

@@ -47,3 +47,33 @@ def test_quiet_shows_nothing(terminal, capsys) -> None:
 @pytest.mark.parametrize(("share", "text"), [(0.5, "50.0"), (0.123, "12.3"), (None, "–")])
 def test_shares_are_shown_in_percent(share, text) -> None:
     assert screen.percent(share) == text
+
+
+OBEYED = {
+    "colour": ("a\x1b[31mge", "a\\u001b[31mge"),
+    "one letter for two": ("a\x9b2Jb", "a\\u009b2Jb"),
+    "bell and return": ("a\x07\rb", "a\\u0007\\rb"),
+    "backwards": ("a\u202eb", "a\\u202eb"),
+    "no text": ("a\udcff", "a\\udcff"),
+    "letters": ("Größe\u00a0(کیلو\u200cگرم)\n\t体重", "Größe\u00a0(کیلو\u200cگرم)\n\t体重"),
+}
+
+
+@pytest.mark.parametrize(("text", "shown"), OBEYED.values(), ids=OBEYED)
+def test_a_terminal_is_given_letters_alone(capsys, text, shown) -> None:
+    screen.say(text)
+    screen.notice(text)
+    screen.complain(text)
+    said = capsys.readouterr()
+    assert said.out == f"{shown}\n"
+    assert said.err == f"note: {shown}\nflic: {shown}\n"
+
+
+def test_tables_and_bars_are_given_letters_alone(terminal, capsys) -> None:
+    screen.table("a\x1b[31m", ["b\x1b[31m"], [["c\x1b[31m"]])
+    assert "\x1b" not in capsys.readouterr().out
+    with screen.StepDisplay("d\x9b31m", quiet=False) as display:
+        display.advance(1, 2, "e\x9b31m")
+    with screen.latest_line(quiet=False) as tell:
+        tell("f\x9b31m")
+    assert "\x9b" not in terminal.getvalue()

@@ -318,7 +318,7 @@ def _agreed(**changes: Any) -> FederationSettings:
 EDITED = b"""
 scatter = "diagonal"
 told_per_value = 0.4
-min_rows_per_class = 6
+min_rows = 6
 encoding = "utf-8"
 ids = ["notes"]
 dates = ["seen"]

@@ -3,10 +3,8 @@
 import json
 from dataclasses import asdict
 
-import typer
-
 from flic.cli.check import Format
-from flic.cli.screen import table
+from flic.cli.screen import say, table
 
 
 def bench(format: Format = "text") -> None:
@@ -15,7 +13,7 @@ def bench(format: Format = "text") -> None:
 
     result = measure()
     if format == "json":
-        typer.echo(json.dumps(asdict(result)))
+        say(json.dumps(asdict(result)))
         return
     rows = [
         ["rounds, 10 clients at batch 100: over plain PyTorch", _times(result.rounds_ratio)],

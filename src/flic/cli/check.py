@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from flic.cli.screen import complain, notice, percent, table
+from flic.cli.screen import complain, notice, percent, say, table
 from flic.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def check(
 
     found = _with_settings(check_federation(federation), federation)
     if format == "json":
-        typer.echo(json.dumps(found.summary(), indent=1, ensure_ascii=False))
+        say(json.dumps(found.summary(), indent=1, ensure_ascii=False))
     else:
         _show(found)
     if found.problems:
@@ -87,7 +87,7 @@ def _show(found: "Check") -> None:
     if found.problems:
         complain(f"problems: {len(found.problems)}; nothing can be fitted before they are solved.")
     else:
-        typer.echo("no problems: this federation can be fitted")
+        say("no problems: this federation can be fitted")
 
 
 def _show_clients(found: "Check") -> None:
@@ -130,4 +130,4 @@ def _show_shared(found: "Check") -> None:
         if names:
             more = f" and {len(names) - LISTED_COLUMNS} more" if len(names) > LISTED_COLUMNS else ""
             listed = ", ".join(names[:LISTED_COLUMNS])
-            typer.echo(f"shared by {count} of {total}: {listed}{more}")
+            say(f"shared by {count} of {total}: {listed}{more}")

@@ -9,7 +9,7 @@ import typer
 
 from flic.algorithms import METHODS
 from flic.cli.run import Assignments, Quiet, Workers, carry_on, default_folder
-from flic.cli.screen import percent, table
+from flic.cli.screen import percent, say, table
 from flic.errors import ConfigError
 from flic.files import write_atomically
 
@@ -68,8 +68,8 @@ def compare(
     _show(f"Test {measure}, {settings.data.problem}", rows, reference)
     known = [ceiling for ceiling in ceilings if ceiling is not None]
     if known:
-        typer.echo(f"Bayes {measure}, the ceiling: {percent(fmean(known))} %")
-    typer.echo(f"runs and comparison.json: {folder}")
+        say(f"Bayes {measure}, the ceiling: {percent(fmean(known))} %")
+    say(f"runs and comparison.json: {folder}")
 
 
 def _parse_methods(text: str) -> list[str]:

@@ -9,7 +9,7 @@ import typer
 
 from flic.cli.check import FederationPath, Format, need_pandas
 from flic.cli.run import Assignments, Quiet, Workers
-from flic.cli.screen import StepDisplay, notice, table
+from flic.cli.screen import StepDisplay, notice, say, table
 from flic.notation import json_values
 
 SHOWN = 10
@@ -54,14 +54,14 @@ def fit(
         fitted = fit_tables(tables, settings, workers=workers, on_step=display.advance, shelf=shelf)
     # Shown before it is saved: where the disk is full, the answer is not lost.
     if format == "json":
-        typer.echo(json.dumps(json_values(fitted.verdict.dump()), ensure_ascii=False))
+        say(json.dumps(json_values(fitted.verdict.dump()), ensure_ascii=False))
     else:
         show_verdict(fitted.verdict)
         _tell(fitted.notices[len(tables.notices) :], quiet=quiet)
     folder.save(fitted, out)
     if format == "json":
         return
-    typer.echo(f"fitted federation: {out}; look at it with: flic report {out}")
+    say(f"fitted federation: {out}; look at it with: flic report {out}")
 
 
 def _tell(found: Sequence[str], *, quiet: bool) -> None:
@@ -97,12 +97,12 @@ def show_verdict(verdict: Any, *, only: str | None = None) -> None:
         *("joining", "kept score", "keeps"),
     ]
     table(f"Held-out {metric}, {lines[0].splits} splits", columns, rows)
-    typer.echo(
+    say(
         "Scores are of what the client would have chosen on each split without a look at its "
         "held-out rows, under the name chosen most often; what it keeps is chosen on all rows."
     )
     for line in lines:
-        typer.echo(f"{line.sentence} Why: {line.reason}")
+        say(f"{line.sentence} Why: {line.reason}")
     if only is None:
         _show_candidates(verdict)
 
@@ -131,7 +131,7 @@ def _show_candidates(verdict: Any) -> None:
         ),
     }
     for other, kept in others.items():
-        typer.echo(
+        say(
             f"What the clients keep against {other}, mean over clients: {shown(metric, kept.mean)} "
             f"(95 % interval {shown(metric, kept.low)} to {shown(metric, kept.high)})."
         )

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from flic.cli.check import need_pandas
-from flic.cli.screen import notice
+from flic.cli.screen import notice, say
 from flic.errors import ConfigError
 from flic.files import FOR_ALL, write_atomically
 
@@ -39,4 +39,4 @@ def init(
     write_atomically(path, text.encode(), mode=FOR_ALL)
     for problem in problems:
         notice(problem)
-    typer.echo(f"wrote {path}; look it through, then run: flic check {path}")
+    say(f"wrote {path}; look it through, then run: flic check {path}")

@@ -10,7 +10,7 @@ from flic.cli.check import need_pandas
 from flic.cli.fit import show_verdict
 from flic.cli.predict import Encoding, Fitted
 from flic.cli.run import Workers
-from flic.cli.screen import notice
+from flic.cli.screen import notice, say
 from flic.errors import ConfigError
 
 
@@ -65,6 +65,6 @@ def join(
     show_verdict(joined.verdict, only=name)
     for message in joined.notices[len(fitted.notices) :]:
         notice(message)
-    typer.echo(f"{name} is in {folder}; nothing left it.")
+    say(f"{name} is in {folder}; nothing left it.")
     if (report := folder / "report.html").exists():
         notice(f"{report} is of before {name} joined. Renew it with: flic report {folder}")

@@ -4,10 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import typer
-
 from flic.cli.check import FederationPath, Format, need_pandas
-from flic.cli.screen import table
+from flic.cli.screen import say, table
 
 if TYPE_CHECKING:
     from flic.tables.linking import Proposal
@@ -25,20 +23,20 @@ def link(federation: FederationPath, format: Format = "text") -> None:
     if format == "json":
         told = {"proposed": found, "doubtful": doubts}
         rows = {name: [_plain(own) for own in every] for name, every in told.items()}
-        typer.echo(json.dumps(rows, ensure_ascii=False))
+        say(json.dumps(rows, ensure_ascii=False))
         return
     if doubts:
         _show_doubts(doubts)
     if not found:
-        typer.echo("no further links to propose: columns of one name and kind are linked already")
+        say("no further links to propose: columns of one name and kind are linked already")
         return
     rows = [
         [": ".join(p.first), ": ".join(p.second), f"{p.score:.2f}", "; ".join(p.evidence)]
         for p in found
     ]
     table("Possible links", ["column", "may be", "score", "evidence"], rows)
-    typer.echo("To confirm one, write at the client of the second column, for example:")
-    typer.echo(_line(found[0]))
+    say("To confirm one, write at the client of the second column, for example:")
+    say(_line(found[0]))
 
 
 def _plain(proposal: "Proposal") -> dict[str, object]:
@@ -52,13 +50,13 @@ def _show_doubts(doubts: "Sequence[Proposal]") -> None:
     table("Doubtful links", ["column", "is linked with", "evidence"], rows)
     known = next((p for p in doubts if "after" in p.evidence[0]), None)
     if known:
-        typer.echo(f"To convert a unit, write at {known.second[0]}, for example:")
-        typer.echo(_line(known))
+        say(f"To convert a unit, write at {known.second[0]}, for example:")
+        say(_line(known))
         return
     who, column = doubts[0].second
-    typer.echo(f"If it is not the same thing, write at {who}, for example:")
-    typer.echo(f"unlinked = [{json.dumps(column)}]")
-    typer.echo("If it is, give it the same unit (links with a factor) or the same levels.")
+    say(f"If it is not the same thing, write at {who}, for example:")
+    say(f"unlinked = [{json.dumps(column)}]")
+    say("If it is, give it the same unit (links with a factor) or the same levels.")
 
 
 def _line(proposal: "Proposal") -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flic.cli.check import Format, need_pandas
-from flic.cli.screen import notice, table
+from flic.cli.screen import notice, say, table
 from flic.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def write_predictions(
     if out.exists() and data.exists() and out.samefile(data):
         raise ConfigError(f"--out is {out}, the file that is read; expected another file.")
     count = predict_file(model, data, out, tell=notice, encoding=encoding)
-    typer.echo(f"{count} predictions: {out}")
+    say(f"{count} predictions: {out}")
 
 
 def evaluate(
@@ -73,7 +73,7 @@ def show_metrics(name: str, measured: "Measured", format: Format, *, who: str, *
     """Print the metrics of a model on labelled rows, with `more` numbers for programs."""
     if format == "json":
         known = {name: None if v != v else v for name, v in measured.figures.items()}
-        typer.echo(json.dumps({who: name, "rows": measured.rows, **more, **known}))
+        say(json.dumps({who: name, "rows": measured.rows, **more, **known}))
         return
     shown = [[name.replace("_", " "), f"{v:.4f}"] for name, v in measured.figures.items()]
     table(f"{name}, {measured.rows} rows", ["metric", "value"], shown)

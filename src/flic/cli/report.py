@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flic.cli.screen import say
 from flic.errors import RunFolderError
 from flic.files import make_folder, write_atomically
 
@@ -33,11 +34,11 @@ def report(
     if tensorboard is not None:
         from flic.report.tensorboard import write_scalars
 
-        typer.echo(f"metrics for TensorBoard: {write_scalars(story, tensorboard)}")
+        say(f"metrics for TensorBoard: {write_scalars(story, tensorboard)}")
     path = folder / "report.html" if out is None else out
     make_folder(path.parent)
     write_atomically(path, page.encode())
-    typer.echo(f"report: {path}")
+    say(f"report: {path}")
 
 
 def _story_of(folder: Path) -> "Story":

@@ -8,7 +8,7 @@ import typer
 
 from flic.cli.compare import parse_seeds
 from flic.cli.run import Quiet, refuse_crowd
-from flic.cli.screen import latest_line, notice, table
+from flic.cli.screen import latest_line, notice, say, table
 from flic.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def reproduce(
     if list_:
         width = max(map(len, STUDIES))
         for study in STUDIES.values():
-            typer.echo(f"{study.name:{width}}  {study.title} ({study.paper})")
+            say(f"{study.name:{width}}  {study.title} ({study.paper})")
         return
     if page is not None:
         if name is not None:
@@ -63,7 +63,7 @@ def reproduce(
                 f"flic reproduce: got {name} and --page; expected one of them, since a page gets "
                 f"all results so far. Leave {name} out."
             )
-        typer.echo(f"{page}: {', '.join(update_page(page, out or RESULTS))}")
+        say(f"{page}: {', '.join(update_page(page, out or RESULTS))}")
         return
     if name not in STUDIES:
         raise ConfigError(
@@ -91,14 +91,14 @@ def reproduce(
         notice(f"stopped; finished cells are kept in {folder}, and the same command goes on.")
         raise typer.Exit(130) from None
     if quick:
-        typer.echo(QUICK)
+        say(QUICK)
     for found in tables:
         rows = [[shown(value) for value in row] for row in found.rows]
         table(found.title, list(found.columns), rows)
     left = missing(study, scope, folder)
     if left:
         notice(f"{len(left)} cells are still to be done: {_first_of(left)}")
-    typer.echo(f"tables, figures and results.md: {folder}")
+    say(f"tables, figures and results.md: {folder}")
 
 
 def _work(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flic.cli.screen import StepDisplay, notice, percent, table
+from flic.cli.screen import StepDisplay, notice, percent, say, table
 from flic.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -125,8 +125,8 @@ def _show(finished: "Finished", settings: "RunConfig") -> None:
     columns += [name.upper() for name in outcome.last.errors]
     table(f"{settings.method}, seed {settings.seed}: test {outcome.last.measure}", columns, rows)
     before, last = finished.cpu_seconds
-    typer.echo(
+    say(
         f"{finished.seconds:.1f} s; CPU of this process {before:.1f} s, and {last:.1f} s in the "
         "last step, which trains and measures all clients"
     )
-    typer.echo(f"run folder: {finished.folder}")
+    say(f"run folder: {finished.folder}")

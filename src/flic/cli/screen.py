@@ -1,6 +1,8 @@
 """What a person sees: progress bars on a terminal, plain lines elsewhere, tables, complaints."""
 
+import json
 import time
+import unicodedata
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
@@ -23,14 +25,38 @@ from rich.text import Text
 console = Console()
 
 
+_BIDI = {*"\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"}
+
+
+def plain(text: str) -> str:
+    """A text that moves no cursor and changes no colour, whatever a file called its columns.
+
+    What a terminal would obey is written as JSON writes it, so that JSON stays JSON.
+    """
+    if text.isprintable():
+        return text
+    return "".join(json.dumps(letter)[1:-1] if _is_obeyed(letter) else letter for letter in text)
+
+
+def _is_obeyed(letter: str) -> bool:
+    if letter in "\n\t":
+        return False
+    return letter in _BIDI or unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp")
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print a text, names in it included, as letters and nothing else."""
+    typer.echo(plain(text), err=err)
+
+
 def complain(error: Exception | str) -> None:
     """What is wrong, as a sentence on standard error."""
-    typer.echo(f"flic: {error}", err=True)
+    say(f"flic: {error}", err=True)
 
 
 def notice(message: str) -> None:
     """Something a user should know that stops nothing."""
-    typer.echo(f"note: {message}", err=True)
+    say(f"note: {message}", err=True)
 
 
 class StepDisplay:
@@ -60,7 +86,7 @@ class StepDisplay:
                 expand=True,
             )
             self._bar.start()
-            self._task = self._bar.add_task(self._title, total=None, facts="")
+            self._task = self._bar.add_task(plain(self._title), total=None, facts="")
         return self
 
     def __exit__(
@@ -81,11 +107,11 @@ class StepDisplay:
         if self._quiet:
             return
         if self._bar is not None:
-            self._bar.update(self._task, completed=done, total=total, facts=facts)
+            self._bar.update(self._task, completed=done, total=total, facts=plain(facts))
         elif done == total or time.monotonic() - self._said > 1:
             self._said = time.monotonic()
             of = f" ({stage})" if stage else ""
-            typer.echo(f"{self._title}: step {done} of {total}{of} {facts}")
+            say(f"{self._title}: step {done} of {total}{of} {facts}")
 
 
 @contextmanager
@@ -95,7 +121,7 @@ def latest_line(*, quiet: bool) -> Generator[Callable[[str], None]]:
         yield lambda line: None
     elif console.is_terminal:
         with console.status("") as status:
-            yield status.update
+            yield lambda line: status.update(Text(plain(line)))
     else:
         said = float("-inf")
 
@@ -103,7 +129,7 @@ def latest_line(*, quiet: bool) -> Generator[Callable[[str], None]]:
             nonlocal said
             if time.monotonic() - said > 5:
                 said = time.monotonic()
-                typer.echo(line)
+                say(line)
 
         yield tell
 
@@ -125,9 +151,10 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     Cells are never cut; where the terminal is narrow, headings wrap. Square brackets are no markup:
     a client may have them in its name.
     """
+    columns, rows = [*map(plain, columns)], [[*map(plain, row)] for row in rows]
     # Wide enough for every column where the output is not a terminal.
     out = Console(width=None if console.is_terminal else _needed_width(columns, rows))
-    shown = Table(title=Text(title), title_justify="left", box=box.SIMPLE, show_edge=False)
+    shown = Table(title=Text(plain(title)), title_justify="left", box=box.SIMPLE, show_edge=False)
     shown.padding = (0, 1, 0, 0)
     cells = [max((len(row[i]) for row in rows), default=0) for i in range(len(columns))]
     widths = [max(len(c), w) for c, w in zip(columns, cells, strict=True)]

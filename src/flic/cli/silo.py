@@ -11,7 +11,7 @@ from flic.cli.assignments import Classes, Missing, missing_values, values_of_cla
 from flic.cli.check import Format
 from flic.cli.coordinator import Foreground, need_flower, split_names
 from flic.cli.predict import Out, show_metrics, write_predictions
-from flic.cli.screen import notice, table
+from flic.cli.screen import notice, say, table
 from flic.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _show_leaving(
         total = sum(entry.num_bytes for entry in of_all)
         sure = sum(entry.num_bytes for entry in of_all if not entry.linked)
         told = f"{total}" if sure == total else f"{sure} to {total}"
-        typer.echo(f"bytes {when.removeprefix('once, ').replace('every', 'in every')}: {told}")
+        say(f"bytes {when.removeprefix('once, ').replace('every', 'in every')}: {told}")
     if settings.is_closed_form:
         typer.echo("never: single rows and labels, names of columns other than as keys, your model")
         notice(
@@ -223,7 +223,7 @@ def status(path: SiloPath, format: Format = "text") -> None:
     """Show whether the silo runs, what it did last, and why something was refused."""
     found = _open(path).status()
     if format == "json":
-        typer.echo(json.dumps(found, ensure_ascii=False))
+        say(json.dumps(found, ensure_ascii=False))
         return
     stands = f"runs and {found['standing']}" if found["running"] else "does not run"
     typer.echo(f"{found['name']} {stands}")
@@ -232,10 +232,10 @@ def status(path: SiloPath, format: Format = "text") -> None:
         typer.echo(f"run {run}: has its {what}")
     for run, links in found["links"].items():
         told = ", ".join(f"{name} ({count})" for name, count in links.items())
-        typer.echo(f"run {run}: columns that so many others have too: {told}")
+        say(f"run {run}: columns that so many others have too: {told}")
     for run, notes in found["notes"].items():
         for message in notes:
-            typer.echo(f"run {run}: {message}")
+            say(f"run {run}: {message}")
     if visit := found["last_visit"]:
         when = f" in round {visit['round']}" if visit["round"] > 0 else ""
         typer.echo(f"last visit: {visit['time']}, {visit['event']}{when}")
