@@ -1,6 +1,7 @@
 """What a person sees while a run goes on."""
 
 import io
+import time
 
 import pytest
 from rich.console import Console
@@ -77,3 +78,17 @@ def test_tables_and_bars_are_given_letters_alone(terminal, capsys) -> None:
     with screen.latest_line(quiet=False) as tell:
         tell("f\x9b31m")
     assert "\x9b" not in terminal.getvalue()
+
+
+def test_what_takes_long_is_said_now_and_then(capsys, monkeypatch) -> None:
+    monkeypatch.setattr(screen, "PATIENCE_S", 0.01)
+    with screen.still("looking"):
+        for _ in range(1000):
+            time.sleep(0.01)
+            if said := capsys.readouterr().err:
+                break
+    assert said.startswith("note: still looking, 0 s so far")
+    monkeypatch.setattr(screen, "PATIENCE_S", 10.0)
+    with screen.still("looking"):
+        pass
+    assert capsys.readouterr().out == ""

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from flic.errors import DataError
-from flic.tables import Column, Declared, conform, find_columns
+from flic.tables import Column, Declared, columns, conform, find_columns
 from flic.tables.columns import BadValues, Oddities, about_bad, as_others
 
 N = 60
@@ -209,3 +209,18 @@ def test_notes_that_begin_with_a_date_are_text():
     notes = [f"2024-02-{day:02} 12:00 seen by the nurse on duty" for day in range(1, 29)]
     [column] = find_columns(pd.DataFrame({"notes": notes}), Declared())
     assert column.kind == "text"
+
+
+ODD = [
+    *("1", "0", "-1", "+3", "007", "0.5", "00.5", "-0", "1.0", "01.0", "1e5", "1e31", "1e400"),
+    *("inf", "nan", "", "NA", "?", " 7 ", "1.", "+.5", "0x10", "1_000", "1,5", "١", "１", "999"),
+]
+
+
+@pytest.mark.parametrize("declared", [Declared(), Declared(missing={"*": (999, "0")})])
+def test_the_first_sight_of_numbers_agrees_with_a_closer_look(declared, monkeypatch):
+    texts = [pd.DataFrame({"x": [a, b, "2"]}) for a in ODD for b in ODD]
+    frames = texts + [pd.DataFrame({"x": pd.to_numeric(f["x"], errors="coerce")}) for f in texts]
+    at_sight = [columns.look_at_columns(frame, declared) for frame in frames]
+    monkeypatch.setattr(columns, "are_plain_numbers", lambda raw, declared: False)
+    assert at_sight == [columns.look_at_columns(frame, declared) for frame in frames]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from flic.cli.screen import complain, notice, percent, say, table
+from flic.cli.screen import complain, notice, percent, say, still, table
 from flic.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ def check(
     need_pandas("check")
     from flic.tables.check import check_federation
 
-    found = _with_settings(check_federation(federation), federation)
+    with still("looking at the tables"):
+        found = _with_settings(check_federation(federation), federation)
     if format == "json":
         say(json.dumps(found.summary(), indent=1, ensure_ascii=False))
     else:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from flic.cli.check import need_pandas
-from flic.cli.screen import notice, say
+from flic.cli.screen import notice, say, still
 from flic.errors import ConfigError
 from flic.files import FOR_ALL, write_atomically
 
@@ -34,7 +34,8 @@ def init(
             f"{path} is there already; expected none, since it would be overwritten. Edit it, move "
             "it away, or choose another folder."
         )
-    text, problems = draft(folder, files, label=label, site=site, task=task)
+    with still("looking at the tables"):
+        text, problems = draft(folder, files, label=label, site=site, task=task)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text.encode(), mode=FOR_ALL)
     for problem in problems:

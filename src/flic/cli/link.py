@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from flic.cli.check import FederationPath, Format, need_pandas
-from flic.cli.screen import say, table
+from flic.cli.screen import say, still, table
 
 if TYPE_CHECKING:
     from flic.tables.linking import Proposal
@@ -17,9 +17,9 @@ def link(federation: FederationPath, format: Format = "text") -> None:
     from flic.tables import load_tables, read_federation
     from flic.tables.linking import doubtful_links, propose_links
 
-    file = read_federation(federation)
-    tables = load_tables(file, federation.parent).tables
-    found, doubts = propose_links(tables), doubtful_links(tables)
+    with still("comparing columns"):
+        tables = load_tables(read_federation(federation), federation.parent).tables
+        found, doubts = propose_links(tables), doubtful_links(tables)
     if format == "json":
         told = {"proposed": found, "doubtful": doubts}
         rows = {name: [_plain(own) for own in every] for name, every in told.items()}

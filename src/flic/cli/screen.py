@@ -5,6 +5,7 @@ import time
 import unicodedata
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from threading import Event, Thread
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,6 +24,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 console = Console()
+
+PATIENCE_S = 10.0
+"""That a person waits for a first word."""
 
 
 _BIDI = {*"\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"}
@@ -132,6 +136,22 @@ def latest_line(*, quiet: bool) -> Generator[Callable[[str], None]]:
                 say(line)
 
         yield tell
+
+
+@contextmanager
+def still(doing: str) -> Generator[None]:
+    """Say now and then that something still goes on, to whoever waits for it."""
+    done, begun = Event(), time.monotonic()
+
+    def tell() -> None:
+        while not done.wait(PATIENCE_S):
+            notice(f"still {doing}, {time.monotonic() - begun:.0f} s so far")
+
+    Thread(target=tell, daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
 
 
 def facts_of(record: Mapping[str, Any]) -> str:

@@ -160,7 +160,8 @@ def _labels(table: SiloTable, federation: TableFederation) -> dict[str, float]:
 
 def _column(table: SiloTable, column: Column, task: Task) -> ColumnCheck:
     values = column_of(table.frame, column.name)
-    known = values.dropna()
+    gaps = values.isna().to_numpy()
+    known = values.dropna() if gaps.any() else values
     distinct = int(known.nunique())
     is_id = looks_like_id(known, column.kind)
     suspicious = suspicious_value(known.to_numpy()) if column.kind == "number" else None
@@ -168,9 +169,9 @@ def _column(table: SiloTable, column: Column, task: Task) -> ColumnCheck:
     return ColumnCheck(
         name=column.name,
         kind=column.kind,
-        missing_share=float(values.isna().mean()),
+        missing_share=float(gaps.mean()),
         distinct=distinct,
-        is_constant=distinct < 2 and not values.isna().any(),
+        is_constant=distinct < 2 and not gaps.any(),
         leaks_label=not is_id and leaks_label(values, column.kind, table.y, task),
         looks_like_id=is_id,
         suspicious_value=suspicious,

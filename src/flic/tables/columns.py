@@ -17,6 +17,7 @@ from flic.tables.table import Column
 from flic.tables.values import (
     BOOLEANS,
     PARSERS,
+    are_plain_numbers,
     column_of,
     formed,
     has_decimal_comma,
@@ -61,16 +62,19 @@ def look_at_columns(frame: pd.DataFrame, declared: Declared) -> Found:
     columns: list[Column] = []
     empty: list[str] = []
     problems: list[str] = []
-    left_out = {*declared.left_out}
+    left_out, kinds = {*declared.left_out}, declared.kinds
     for name in frame.columns:
         if name in left_out:
+            continue
+        if name not in kinds and are_plain_numbers(column_of(frame, name), declared):
+            columns.append(Column(name, "number"))
             continue
         values = texts(column_of(frame, name), declared)
         if all(value is None for value in values):
             empty.append(name)
             continue
-        kind = declared.kinds.get(name) or _kind(values)
-        wrong = _wrong(name, values, kind, is_declared=name in declared.kinds)
+        kind = kinds.get(name) or _kind(values)
+        wrong = _wrong(name, values, kind, is_declared=name in kinds)
         if wrong is None:
             columns.append(Column(name, kind))
         else:
@@ -151,10 +155,12 @@ def _wrong(name: str, values: np.ndarray, kind: Kind, *, is_declared: bool) -> s
             f"column '{name}' has numbers with a decimal comma, such as '{known[0]}'; expected a "
             f'point. Export them with a point, or declare categories = ["{name}"].'
         )
-    parse = PARSERS[kind]
-    bad = [(row, v) for row, v in enumerate(values) if v is not None and parse(v) is None]
-    if not bad:
+    if kind in ("category", "text"):
         return None
+    strange = {level for level in dict.fromkeys(known) if PARSERS[kind](level) is None}
+    if not strange:
+        return None
+    bad = [(row, value) for row, value in enumerate(values) if value in strange]
     if kind == "date" and any(month_first(value) for _, value in bad):
         return (
             f"column '{name}' has dates with the month first, such as '{bad[0][1]}'; expected "

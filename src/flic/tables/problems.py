@@ -3,6 +3,7 @@
 Part 1 of the flow, for tables: each function looks at one thing and gives a sentence per finding.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
@@ -29,7 +30,7 @@ def about_clients(raw: Sequence[RawClient], expected: int) -> Iterator[Finding]:
             "with. Add a client.",
         )
     names = [client.name for client in raw]
-    for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+    for name in (name for name, count in Counter(names).items() if count > 1):
         yield fatal(
             None,
             f"client name '{name}' is used more than once; expected one name per client, since "
@@ -102,7 +103,7 @@ def about_own(raw: RawClient) -> Iterator[str]:
 def about_links(raw: RawClient, columns: Sequence[Column]) -> Iterator[str]:
     """Links under which two columns would be one, or of which no unit can be converted."""
     names = [raw.declared.shared_name(column.name, raw.name) for column in columns]
-    for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+    for name in (name for name, count in Counter(names).items() if count > 1):
         own = [c.name for c, shared in zip(columns, names, strict=True) if shared == name]
         yield (
             f"its columns {quoted(own)} are all shared as '{name}'; expected one of them. Correct "

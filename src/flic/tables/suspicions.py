@@ -40,10 +40,13 @@ def suspicious_value(known: np.ndarray) -> float | None:
     It is frequent and apart from the others: 0 where all others are positive and large, a
     negative number where all others are not, 999 where all others are far smaller.
     """
+    often = OFTEN * len(known)
     for value in (0.0, *SENTINELS):
-        share = float((known == value).mean()) if len(known) else 0.0
-        rest = known[known != value]
-        if share > OFTEN and len(rest) >= JUDGED_ROWS and _is_apart(value, rest):
+        is_it = known == value
+        if np.count_nonzero(is_it) <= often:
+            continue
+        rest = known[~is_it]
+        if len(rest) >= JUDGED_ROWS and _is_apart(value, rest):
             return value
     return None
 
@@ -61,9 +64,9 @@ def leaks_label(values: pd.Series, kind: Kind, y: np.ndarray, task: Task) -> boo
     """Whether the column alone predicts the label perfectly, or nearly so."""
     if len(y) < JUDGED_ROWS or kind == "text":
         return False
-    rng = np.random.default_rng(0)
-    rows = rng.permutation(len(y))[:LOOKED_AT_ROWS]
-    values, y = values.iloc[rows].reset_index(drop=True), y[rows]
+    if len(y) > LOOKED_AT_ROWS:
+        rows = np.random.default_rng(0).permutation(len(y))[:LOOKED_AT_ROWS]
+        values, y = values.iloc[rows].reset_index(drop=True), y[rows]
     if kind == "category":
         return _levels_tell(values.fillna(""), y, task)
     x = values.astype("int64") if kind == "date" else values
@@ -78,16 +81,17 @@ def _levels_tell(values: pd.Series, y: np.ndarray, task: Task) -> bool:
     levels, distinct = pd.factorize(values)
     if 4 * len(distinct) > len(y) or len(distinct) < 2:
         return False
-    groups = [y[levels == level] for level in range(len(distinct))]
     if isinstance(task, Classification):
-        pure = sum(_majority(own) * len(own) for own in groups) / len(y)
-        return pure >= PERFECT > _majority(y)
+        counts = np.zeros((len(distinct), y.max() + 1), int)
+        np.add.at(counts, (levels, y), 1)
+        return counts.max(1).sum() / len(y) >= PERFECT > _majority(y)
+    groups = [y[levels == level] for level in range(len(distinct))]
     within = sum(float(np.var(own)) * len(own) for own in groups) / len(y)
     return within <= (1 - PERFECT) * float(np.var(y))
 
 
 def _majority(y: np.ndarray) -> float:
-    return float(np.unique(y, return_counts=True)[1].max() / len(y))
+    return float(np.bincount(y).max() / len(y))
 
 
 def _pieces_tell_class(x: np.ndarray, y: np.ndarray) -> bool:

@@ -10,12 +10,15 @@ from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from pandas.api.types import is_bool_dtype, is_numeric_dtype, is_string_dtype
 
 from flic.errors import DataError
 from flic.tables.declared import EVERY_COLUMN, Declared, Kind
 
 BOOLEANS = (("true", "false"), ("yes", "no"), ("t", "f"))
+_BOOLS = {"true", "false"}
 _TRUE = {"1", *(yes for yes, _ in BOOLEANS)}
 _FALSE = {"0", *(no for _, no in BOOLEANS)}
 
@@ -24,6 +27,9 @@ LARGEST = 1e30
 
 _WHOLE = re.compile(r"([+-]?\d+)\.0+")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_PLAIN_NUMBER = pc.MatchSubstringOptions(  # and no code, as 007 is
+    r"^[+-]?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$"
+)
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 _CODE = re.compile(r"[+-]?0\d+")
 _DAY_FIRST = re.compile(r"(\d{1,2})[./](\d{1,2})[./](\d{4})")
@@ -40,10 +46,10 @@ def text_of(value: object) -> str:
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     text = str(value).strip()
-    whole = _WHOLE.fullmatch(text)
-    if whole:
+    # Most values need no closer look, and a table has millions.
+    if text.endswith("0") and (whole := _WHOLE.fullmatch(text)):
         return whole.group(1)
-    return text.capitalize() if text.casefold() in ("true", "false") else text
+    return text.capitalize() if text[:1] in "tTfF" and text.casefold() in _BOOLS else text
 
 
 def column_of(frame: pd.DataFrame, name: str) -> pd.Series:
@@ -161,9 +167,33 @@ def _numbers(raw: pd.Series, declared: Declared) -> tuple[pd.Series, list[int]]:
     doubtful = np.flatnonzero(
         ~(np.abs(values) <= LARGEST) | np.isin(values, _missing_numbers(raw, declared))
     )
+    if not len(doubtful):
+        return pd.Series(values, name=raw.name), []
     parsed, bad = _parsed(raw.iloc[doubtful], "number", declared)
     values[doubtful] = [np.nan if value is None else value for value in parsed]
     return pd.Series(values, name=raw.name), doubtful[bad].tolist()
+
+
+def are_plain_numbers(raw: pd.Series, declared: Declared) -> bool:
+    """Whether all values are numbers at first sight; where not, each is to be looked at.
+
+    Columns of numbers without gaps are most of what large tables have, and take no time so.
+    """
+    if is_numeric_dtype(raw) and not is_bool_dtype(raw):
+        values = raw.to_numpy(dtype="float64", na_value=np.nan)
+    elif is_string_dtype(raw):
+        try:
+            written = pc.call_function("utf8_trim_whitespace", [pa.array(raw, pa.string())])
+            plain = pc.call_function("match_substring_regex", [written], _PLAIN_NUMBER)
+            if plain.true_count < len(plain):
+                return False
+            values = written.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        except pa.ArrowException:  # objects of other types, or a number that Arrow cannot read
+            return False
+    else:
+        return False
+    known = (np.abs(values) <= LARGEST) & ~np.isin(values, _missing_numbers(raw, declared))
+    return len(values) > 0 and bool(known.all())
 
 
 def _missing_numbers(raw: pd.Series, declared: Declared) -> list[float]:
@@ -185,7 +215,7 @@ def formed(parsed: Iterable[Any], kind: Kind, name: str) -> pd.Series:
 
 def has_decimal_comma(text: str) -> bool:
     """Whether it is a number but for its decimal comma."""
-    return _DECIMAL_COMMA.fullmatch(text) is not None
+    return "," in text and _DECIMAL_COMMA.fullmatch(text) is not None
 
 
 def is_code(text: str) -> bool:
