@@ -254,7 +254,8 @@ def test_nobody_writes_lines_of_the_log(serving):
     with serving() as place:
         place.raw(b"POST " + forged + b" HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
         place.raw(b"POST /" + b"%0a" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n")
-        wait_for(lambda: "not HTTP" in place.log)
+        # One that comes whole at once is answered, one that comes in parts is not read to its end.
+        wait_for(lambda: "not HTTP" in place.log or "404" in place.log)
     refused = next(line for line in place.lines if "a body without a length" in line)
     assert "refused /v1/fleet/%0AWARNING%20%3A%20let%20in%20evil%1B%5B2J" in refused
     assert all(len(line) < LONGEST + 10 and line.isprintable() for line in place.lines)
