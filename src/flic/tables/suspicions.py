@@ -84,7 +84,7 @@ def _levels_tell(values: pd.Series, y: np.ndarray, task: Task) -> bool:
     if isinstance(task, Classification):
         counts = np.zeros((len(distinct), y.max() + 1), int)
         np.add.at(counts, (levels, y), 1)
-        return float(counts.max(1).sum() / len(y)) >= PERFECT > _majority(y)
+        return float(counts.max(1).sum()) / len(y) >= PERFECT > _majority(y)
     groups = [y[levels == level] for level in range(len(distinct))]
     within = sum(float(np.var(own)) * len(own) for own in groups) / len(y)
     return within <= (1 - PERFECT) * float(np.var(y))
