@@ -13,6 +13,7 @@ from flic.cli.coordinator import Foreground, need_flower, split_names
 from flic.cli.predict import Out, show_metrics, write_predictions
 from flic.cli.screen import notice, say, table
 from flic.errors import ConfigError
+from flic.files import read_json
 
 if TYPE_CHECKING:
     from flic.flower.membership import Membership
@@ -137,7 +138,7 @@ def _settings(
 
     if federation is not None:
         try:
-            raw: dict[str, Any] = json.loads(federation.read_bytes())["settings"]
+            raw: dict[str, Any] = read_json(federation)["settings"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(
                 f"--federation {federation}: cannot be read ({error}); expected the "

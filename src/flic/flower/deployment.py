@@ -10,7 +10,6 @@ DIR/                 beside what `rounds` keeps there
   superlink.db .log .pid
 """
 
-import json
 import ssl
 import time
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from urllib.request import urlopen
 from pydantic import Field
 
 from flic.errors import ConfigError, FederationError, RunFolderError
-from flic.files import write_atomically
+from flic.files import read_json, write_atomically
 from flic.flower import certificates
 from flic.flower.admission import KEYS, Admission
 from flic.flower.certificates import Certificates, is_loopback, refuse_other_than_ipv4
@@ -93,7 +92,7 @@ class Deployment:
         """The coordinator of a folder."""
         path = folder / FACTS
         try:
-            raw = json.loads(path.read_bytes())
+            raw = read_json(path)
         except (OSError, ValueError) as error:
             raise RunFolderError(
                 f"{folder} holds no coordinator ({error}); expected a folder that flic coordinator "

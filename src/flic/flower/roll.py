@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flic.errors import ConfigError, RunFolderError
-from flic.files import write_atomically
+from flic.files import parse_json, read_bytes, write_atomically
 from flic.flower.log import note
 
 SILOS, OFFENCES = "silos.json", "offences.json"
@@ -135,7 +135,7 @@ def write_json(path: Path, value: object) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """An object that the coordinator wrote."""
     try:
-        found = json.loads(path.read_bytes())
+        found = parse_json(read_bytes(path))
     except (ValueError, OSError) as error:
         raise damaged(path, error) from error
     if not isinstance(found, dict):

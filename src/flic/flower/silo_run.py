@@ -30,7 +30,7 @@ from flic.algorithms.experts import Known
 from flic.data.client_data import ClientData, Split
 from flic.data.schema import FeatureSchema
 from flic.errors import DamagedModel
-from flic.files import write_atomically
+from flic.files import read_json, write_atomically
 from flic.flower.place import Place
 from flic.flower.pooling import LAST, SPACE, feature_keys
 from flic.flower.settings import FederationSettings, federation_settings
@@ -89,7 +89,7 @@ class SiloRun:
     def open(cls, folder: Path) -> "SiloRun":
         """The run of a folder."""
         try:
-            return cls(folder, json.loads((folder / FACTS).read_bytes()))
+            return cls(folder, read_json(folder / FACTS))
         except (ValueError, KeyError, TypeError, OSError, ValidationError) as error:
             raise _damaged(folder / FACTS, error) from error
 
