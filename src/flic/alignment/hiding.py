@@ -169,28 +169,33 @@ def _common_columns(
     The share of a row in Σ (v·x)², at the weights v that make it largest, is its leverage. A sum
     over fewer than `least` rows has a row with a larger share than that.
     """
-    place = Place(num_classes, torch.arange(width), width)
-    sums = Moments.of_parts(parts(), place)
-    means = sums.total / sums.count.clamp_min(1)
-    size = sums.scatter.diagonal().clamp_min(0).sqrt()
-    told = size > 0
-    rank = torch.zeros(width) if wanted is None else wanted
+    sums = Moments.of_parts(parts(), Place(num_classes, torch.arange(width), width))
+    told = sums.scatter.diagonal() > 0
+    # Leverages sum to the number of columns; more of them than this would be left out anyway.
     most = int(sums.count[:, 0].sum()) // (2 * (least - 1))
+    rank = torch.zeros(width) if wanted is None else wanted
     told &= torch.isin(torch.arange(width), rank.argsort(descending=True, stable=True)[:most])
     while bool(told.any()):
         kept = told.nonzero().flatten()
-        scale = size[kept]
-        scatter = sums.scatter[kept][:, kept] / scale / scale[:, None]
-        values, vectors = torch.linalg.eigh(scatter)
-        sound = values > _RANK * values[-1]
-        inverse = (vectors[:, sound] / values[sound]) @ vectors[:, sound].mT
-        dropped = torch.zeros(len(kept), dtype=torch.bool)
-        for rows, y in parts():
-            away = (rows[:, kept] - means[y][:, kept]) / scale
-            shares = away * (away @ inverse)
-            leverage = 1 / sums.count[y, 0] + shares.sum(1)
-            dropped[shares[leverage >= 1 / (least - 1)].argmax(1)] = True
-        if not bool(dropped.any()):
+        single_out = _singling_out(parts(), sums.at(kept), kept, 1 / (least - 1))
+        if not bool(single_out.any()):
             break
-        told[kept[dropped]] = False
+        told[kept[single_out]] = False
     return told
+
+
+def _singling_out(
+    parts: Parts, sums: Moments, kept: Int[Tensor, " kept"], most: float
+) -> Bool[Tensor, " kept"]:
+    """Of every row with a leverage of `most` or more, the column that adds most to it."""
+    means, scale = sums.total / sums.count.clamp_min(1), sums.scatter.diagonal().sqrt()
+    values, vectors = torch.linalg.eigh(sums.scatter / scale / scale[:, None])
+    sound = values > _RANK * values[-1]
+    inverse = (vectors[:, sound] / values[sound]) @ vectors[:, sound].mT
+    found = torch.zeros(len(kept), dtype=torch.bool)
+    for rows, y in parts:
+        away = (rows[:, kept] - means[y]) / scale
+        shares = away * (away @ inverse)
+        leverage = 1 / sums.count[y, 0] + shares.sum(1)
+        found[shares[leverage >= most].argmax(1)] = True
+    return found
