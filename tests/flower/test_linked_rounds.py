@@ -539,3 +539,16 @@ def test_figures_of_few_held_out_rows_are_not_told(linked):
     assert "east" in last["active"]
     assert sorted(last["scores"]) == ["north", "south"]
     assert not [event for event in events(place.folder) if event["event"] == "figures"]
+
+
+def test_a_level_of_few_rows_is_told_by_no_key(linked):
+    frames = {
+        name: frame.assign(ward=np.where(np.arange(len(frame)) < 3, "rare", "usual"))
+        for name, frame in frames_of().items()
+    }
+    place = linked(frames=frames)
+    place.go()
+    guessed = feature_keys(place.coordinator.settings.salt, ["ward (category) = rare"])
+    sent = [key for _, c in answers(place) if "keys" in c["answer"] for key in c["answer"]["keys"]]
+    assert sent
+    assert not {*guessed} & {*sent}

@@ -56,6 +56,13 @@ def blurred(
     return columns
 
 
+def rare_indicators(columns: Float[Tensor, "rows p"], *, least: int) -> Bool[Tensor, " p"]:
+    """Columns of two values, one of which few rows have: the name of such a level tells of them."""
+    ones = (columns == columns.amax(0)).sum(0)
+    rare = torch.minimum(ones, len(columns) - ones) < least
+    return rare & _two_valued(columns) & (columns.amin(0) < columns.amax(0))
+
+
 def _two_valued(columns: Float[Tensor, "rows p"]) -> Bool[Tensor, " p"]:
     return ((columns == columns.amin(0)) | (columns == columns.amax(0))).all(0)
 

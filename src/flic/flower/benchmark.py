@@ -60,7 +60,7 @@ def simulated(settings: FederationSettings, silos: Sequence[SiloFolder]) -> Memo
     }
     own, seed = settings.method_settings, settings.seed
     encoded = encode(tables, settings.question, rows).silos
-    clients = tuple(rows_of(silo, settings) for silo in encoded)
+    clients = tuple(rows_of(silo, settings, least=settings.min_rows) for silo in encoded)
     data = FederatedData("silos", settings.question, clients)
     roster = Roster(data, own.embedding, dtype=torch.float32)
     algorithm = build_algorithm(settings.method, own, roster.population, seed=seed)

@@ -153,7 +153,8 @@ class SiloFolder:
 
     def _announce_sums(self, settings: FederationSettings) -> list[Leaving]:
         """The most that leaves where columns are linked, once in each of four rounds."""
-        client = rows_of(self._encode(self.read(settings)[0], settings), settings)
+        encoded, least = self._encode(self.read(settings)[0], settings), self._least_rows(settings)
+        client = rows_of(encoded, settings, least=least)
         place = self._linked(client, settings)
         keys = client.schema.features
         found = [Leaving("keys of columns", (len(keys),), KEY_BYTES * len(keys), _nth(FIRST))]
@@ -275,7 +276,8 @@ class SiloFolder:
         folder = self.folder / "runs" / run
         if not all((folder / file).exists() for file in (FACTS, ROWS)):
             table, _ = self.read(settings)
-            SiloRun.create(folder, table, self._encode(table, settings), settings)
+            encoded, least = self._encode(table, settings), self._least_rows(settings)
+            SiloRun.create(folder, table, encoded, settings, least=least)
         found = SiloRun.open(folder)
         if found.settings.agreement != settings.agreement:
             raise FederationError(

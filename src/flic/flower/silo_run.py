@@ -11,6 +11,7 @@ The last two rounds are kept, so that a request that is repeated gets the same a
 """
 
 import json
+import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -27,12 +28,13 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from flic.algorithms.experts import Known
+from flic.alignment.hiding import rare_indicators
 from flic.data.client_data import ClientData, Split
 from flic.data.schema import FeatureSchema
 from flic.errors import DamagedModel
 from flic.files import read_json, write_atomically
 from flic.flower.place import Place
-from flic.flower.pooling import LAST, SPACE, feature_keys
+from flic.flower.pooling import KEY_BYTES, LAST, SPACE, feature_keys
 from flic.flower.settings import FederationSettings, federation_settings
 from flic.shapes import Named
 from flic.silos.candidates import FlicNetwork
@@ -63,12 +65,18 @@ class SiloRun:
 
     @classmethod
     def create(
-        cls, folder: Path, table: SiloTable, silo: EncodedSilo, settings: FederationSettings
+        cls,
+        folder: Path,
+        table: SiloTable,
+        silo: EncodedSilo,
+        settings: FederationSettings,
+        *,
+        least: int,
     ) -> None:
         """Write the rows, and then the facts, whose presence says that all is there."""
         assert table.labelling is not None
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        client = rows_of(silo, settings)
+        client = rows_of(silo, settings, least=least)
         train, test = client.train, client.test
         rows = {"train.x": train.x, "train.y": train.y, "test.x": test.x, "test.y": test.y}
         facts = {
@@ -242,13 +250,20 @@ class SiloRun:
         )
 
 
-def rows_of(silo: EncodedSilo, settings: FederationSettings) -> ClientData:
-    """The silo's rows as the method reads them, under the names that its features travel by."""
+def rows_of(silo: EncodedSilo, settings: FederationSettings, *, least: int) -> ClientData:
+    """The silo's rows as the method reads them, under the names that its features travel by.
+
+    The key of a level that fewer than `least` rows have is one that nobody can guess.
+    """
     if not settings.is_closed_form:
         return silo.data
+    client = in_shared_units(silo, SPACE, least=least)
     keys = feature_keys(settings.salt, linked_features(silo)[0])
-    client = in_shared_units(silo, SPACE)
-    return replace(client, schema=replace(client.schema, features=keys))
+    rare = rare_indicators(client.train.x, least=least).tolist()
+    hidden = (
+        secrets.token_hex(KEY_BYTES // 2) if r else k for k, r in zip(keys, rare, strict=True)
+    )
+    return replace(client, schema=replace(client.schema, features=tuple(hidden)))
 
 
 def _state(folder: Path, round: int) -> Path:

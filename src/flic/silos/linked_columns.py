@@ -16,6 +16,7 @@ from flic.algorithms.linked import Linked
 from flic.algorithms.pooling import Sent
 from flic.algorithms.questions import EXPERTS
 from flic.algorithms.unlikeness import unlike
+from flic.alignment.hiding import rare_indicators
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema, SharedFeatures
 from flic.data.task import Task
@@ -65,7 +66,8 @@ class LinkedColumns(Candidate):
         names = {silo.name: linked_features(silo)[0] for silo in encoded.silos}
         spaces = linked_spaces(names)
         silos = [silo for silo in encoded.silos if silo.name in spaces]
-        clients = tuple(in_shared_units(silo, spaces[silo.name]) for silo in silos)
+        least = settings.method.linked.min_rows
+        clients = tuple(in_shared_units(silo, spaces[silo.name], least=least) for silo in silos)
         data = FederatedData("tables", encoded.task, clients)
         roster = Roster(data, settings.method.embedding, dtype=torch.float32)
         algorithm = Linked(settings.method, roster.population, seed=seed, dtype=torch.float64)
@@ -127,10 +129,15 @@ def in_own_units(model: Named, silo: EncodedSilo) -> dict[str, Tensor]:
     return {**model, "shift": shift, "scale": scale}
 
 
-def in_shared_units(silo: EncodedSilo, space: str) -> ClientData:
-    """The client as others know its columns: by their shared names, in the shared units."""
+def in_shared_units(silo: EncodedSilo, space: str, *, least: int = 1) -> ClientData:
+    """The client as others know its columns: by their shared names, in the shared units.
+
+    A level or a gap that fewer than `least` of its rows have is its own affair.
+    """
     names, factor, offset = linked_features(silo)
     client = silo.plain
+    rare = rare_indicators(client.train.x, least=least).tolist()
+    names = [f"{n}, at {silo.name} alone" if r else n for n, r in zip(names, rare, strict=True)]
     train = Split((client.train.x * factor + offset).float(), client.train.y)
     test = Split((client.test.x * factor + offset).float(), client.test.y)
     schema = FeatureSchema(space, tuple(names), sources=silo.encoder.source_numbers)
@@ -155,8 +162,9 @@ def explanations(
     """What came of linked columns for each client; of newcomers, nothing is in the sums."""
     agreed = linked.agreed(settings, encoded.task)
     silos = {silo.name: silo for silo in encoded.silos}
+    least = settings.method.linked.min_rows if sent is None else 1
     known = {
-        name: Known(agreed, linked.tensors, in_shared_units(silo, space), sent)
+        name: Known(agreed, linked.tensors, in_shared_units(silo, space, least=least), sent)
         for name, silo in silos.items()
         for space in [linked.space_of(linked_features(silo)[0])]
         if space is not None
