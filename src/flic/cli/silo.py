@@ -161,8 +161,9 @@ def _show_leaving(
     silo: "SiloFolder", leaving: "list[Leaving]", settings: "FederationSettings", *, exact: bool
 ) -> None:
     rows = [[e.what, str(list(e.shape)), str(e.num_bytes), _when(e)] for e in leaving]
+    most = "at most" if settings.is_closed_form else "and nothing else"
     table(
-        f"What leaves this machine, and nothing else ({silo.name})",
+        f"What leaves this machine, {most} ({silo.name})",
         ["what", "shape", "bytes", "when"],
         rows,
     )
@@ -175,7 +176,9 @@ def _show_leaving(
     if settings.is_closed_form:
         typer.echo("never: single rows and labels, names of columns other than as keys, your model")
         notice(
-            f"beyond class sums, at most {silo.told_per_value(settings):g} sums leave per encoded "
+            f"shapes are of all your columns; only columns that {settings.min_holders} silos have are "
+            f"in sums, and each number rests on {silo.min_rows(settings)} rows or more (min_rows). "
+            f"Beyond class sums, at most {silo.told_per_value(settings):g} sums leave per encoded "
             "value of your rows (told_per_value), and likelihoods have three decimals: more could "
             "be solved for rows. SECURITY.md says what is known of it."
         )

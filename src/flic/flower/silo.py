@@ -143,7 +143,7 @@ class SiloFolder:
         place = Place(self._encode(self.read(short)[0], short).data, short)
         server = ServerState(1, place.workshop.algorithm.init_server().shared)
         state = place.prepared(server)
-        trained, private = place.train("update", server, state, self._least_rows(short))
+        trained, private = place.train("update", server, state, self.min_rows(short))
         return [
             *(_tensor(n, e.value.shape, e.value, EVERY) for n, e in trained.update.entries.items()),
             *(_number(f"weight of {name}", EVERY) for name in trained.update.entries),
@@ -153,11 +153,17 @@ class SiloFolder:
 
     def _announce_sums(self, settings: FederationSettings) -> list[Leaving]:
         """The most that leaves where columns are linked, once in each of four rounds."""
-        encoded, least = self._encode(self.read(settings)[0], settings), self._least_rows(settings)
+        encoded, least = self._encode(self.read(settings)[0], settings), self.min_rows(settings)
         client = rows_of(encoded, settings, least=least)
         place = self._linked(client, settings)
         keys = client.schema.features
-        found = [Leaving("keys of columns", (len(keys),), KEY_BYTES * len(keys), _nth(FIRST))]
+        found = [
+            Leaving(what, (len(keys),), KEY_BYTES * len(keys), _nth(round), linked)
+            for what, round, linked in (
+                ("keys of columns", FIRST, 0),
+                ("keys of linked columns", SUMS, 1),
+            )
+        ]
         for name, value, linked in place.leaving():
             sent = _nth(round_of(name))
             both = _tensor(name, value.shape, value, sent), _number(f"weight of {name}", sent)
@@ -185,7 +191,7 @@ class SiloFolder:
             if begun is None:
                 begun = server.round - 1
                 own.save(begun, own.place.prepared(server), server.shared)
-            least = self._least_rows(settings)
+            least = self.min_rows(settings)
             trained, private = own.place.train(stage, server, own.load(begun).private, least)
             own.save(server.round, private, server.shared)
             own.keep({begun, server.round})
@@ -201,7 +207,7 @@ class SiloFolder:
     ) -> dict[str, float]:
         """Figures of the silo's own held-out rows: sums, and none if they are of few rows."""
         own = self._run(run, settings)
-        is_told = len(own.client.test) >= self._least_rows(settings)
+        is_told = len(own.client.test) >= self.min_rows(settings)
         if settings.is_closed_form:
             place = self._linked(own.client, settings)
             own.save_linked(place.known(server), holders)
@@ -243,7 +249,7 @@ class SiloFolder:
     def _remember(self, own: SiloRun, settings: FederationSettings, round: int) -> None:
         """Refuse to tell of almost the same rows as before; keep what sums are told of now."""
         cells, before = Cells.of(own.linked_names, own.client.train), ToldBefore(self.folder)
-        least = self._least_rows(settings)
+        least = self.min_rows(settings)
         before.refuse_almost_the_same(cells, silo=self.name, least=least)
         if round == SUMS:
             before.keep(cells, own.folder.name)
@@ -251,7 +257,7 @@ class SiloFolder:
     def _linked(self, client: ClientData, settings: FederationSettings) -> LinkedPlace:
         agreed, own = settings.method_settings.linked, self.file
         stricter = {
-            "min_rows": self._least_rows(settings),
+            "min_rows": self.min_rows(settings),
             "scatter": min([agreed.scatter, own.scatter], key=[*DETAILS].index),
             "told_per_value": self.told_per_value(settings),
         }
@@ -262,8 +268,8 @@ class SiloFolder:
         both = self.file.told_per_value, settings.method_settings.linked.told_per_value
         return min(limit for limit in both if limit is not None)
 
-    def _least_rows(self, settings: FederationSettings) -> int:
-        # The silo has the last word on what its rows may show.
+    def min_rows(self, settings: FederationSettings) -> int:
+        """Rows behind whatever leaves: the silo has the last word on what its rows may show."""
         return max(settings.min_rows, self.file.min_rows)
 
     def _runs(self) -> list[SiloRun]:
@@ -276,7 +282,7 @@ class SiloFolder:
         folder = self.folder / "runs" / run
         if not all((folder / file).exists() for file in (FACTS, ROWS)):
             table, _ = self.read(settings)
-            encoded, least = self._encode(table, settings), self._least_rows(settings)
+            encoded, least = self._encode(table, settings), self.min_rows(settings)
             SiloRun.create(folder, table, encoded, settings, least=least)
         found = SiloRun.open(folder)
         if found.settings.agreement != settings.agreement:
