@@ -33,6 +33,15 @@ if not os.environ.get("FLIC_DATA") and BESIDE.is_dir():
 
 NO_DATA = "needs the real data set"
 
+#: Real data that studies of the paper are made of.
+DATA_OF_STUDIES = {
+    "table-digits": "mnist/mnist.npz",
+    "table-modalities": "mm_fashion/fashion5000_meta.parquet",
+    "views": "mfeat/mfeat.npz",
+    "linked": "mfeat/mfeat.npz",
+    "eeg": "bci/bci_users40_5c_common.npz",
+}
+
 
 @pytest.fixture(scope="session")
 def need_data() -> Callable[[str], Path]:
@@ -56,6 +65,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(
             f"{missed} tests were not run for lack of data: docs/data.md says where it comes from."
         )
+
+
+@pytest.fixture
+def need_data_of(need_data) -> Callable[[str], Path | None]:
+    """Function that gives the file of a study's real data, or skips the test that asks for it."""
+    return lambda study: need_data(DATA_OF_STUDIES[study]) if study in DATA_OF_STUDIES else None
 
 
 @dataclass(frozen=True)

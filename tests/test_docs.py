@@ -88,7 +88,7 @@ SMALL_BENCH = {"CLIENTS": 4, "CLASSES": 4, "ROWS": 100, "ACTIVE": 2, "REPETITION
 
 
 @pytest.mark.parametrize(("page", "command"), FLIC_COMMANDS, ids=lambda value: value)
-def test_flic_command_works(page, command, flic_here, tmp_path, monkeypatch) -> None:
+def test_flic_command_works(page, command, flic_here, tmp_path, monkeypatch, need_data_of) -> None:
     del page
     for folder in ("experiments", "docs"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
@@ -101,6 +101,7 @@ def test_flic_command_works(page, command, flic_here, tmp_path, monkeypatch) -> 
     if "--workers" in words:  # processes take longer to start than these runs last
         words[words.index("--workers") + 1] = "1"
     if words[0] == "reproduce" and not {"--list", "--page"} & set(words):
+        need_data_of(words[1])
         words += _first_cell(words)
     if "--seeds" in words:
         words[words.index("--seeds") + 1] = "1"

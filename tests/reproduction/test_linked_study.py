@@ -49,7 +49,8 @@ def test_an_interval_needs_two_seeds():
     assert dict(zip(COLUMNS, row, strict=True))["±"] == 0.0
 
 
-def test_training_rows_of_clients_are_disjoint():
+def test_training_rows_of_clients_are_disjoint(need_data_of):
+    need_data_of("linked")
     for name in ("mfeat, 30 rows", "mfeat, half linked", "toy, noisy features"):
         made = FEDERATIONS[name].make(7)
         seen: dict[str, set[bytes]] = {}
@@ -63,7 +64,8 @@ def test_training_rows_of_clients_are_disjoint():
             known |= rows
 
 
-def test_controls_change_names_and_no_number():
+def test_controls_change_names_and_no_number(need_data_of):
+    need_data_of("linked")
     plain, half, permuted = (
         FEDERATIONS[name].make(7).clients[0]
         for name in ("mfeat, 30 rows", "mfeat, half linked", "mfeat, links permuted")

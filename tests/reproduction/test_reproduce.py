@@ -22,14 +22,6 @@ from flic.reproduction.study import Desk, Scope
 ROOT = Path(__file__).parents[2]
 FLIC = Path(sys.executable).with_name("flic")
 
-NEEDS = {
-    "table-digits": "mnist/mnist.npz",
-    "table-modalities": "mm_fashion/fashion5000_meta.parquet",
-    "views": "mfeat/mfeat.npz",
-    "linked": "mfeat/mfeat.npz",
-    "eeg": "bci/bci_users40_5c_common.npz",
-}
-
 
 @pytest.fixture
 def reproduce(flic_here):
@@ -40,7 +32,7 @@ def reproduce(flic_here):
 @pytest.fixture
 def converted(need_data, tmp_path) -> Path:
     """A cache folder that holds the converted EEG file."""
-    source = need_data(NEEDS["eeg"])
+    source = need_data("eeg")
     script = ROOT / "scripts" / "convert_eeg.py"
     own = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     subprocess.run(
@@ -52,9 +44,10 @@ def converted(need_data, tmp_path) -> Path:
 @pytest.mark.slow
 @pytest.mark.process
 @pytest.mark.parametrize("name", STUDIES)
-def test_quick_version_of_every_study(reproduce, name, need_data, request, tmp_path, monkeypatch):
-    if name in NEEDS:
-        need_data(NEEDS[name])
+def test_quick_version_of_every_study(
+    reproduce, name, need_data_of, request, tmp_path, monkeypatch
+):
+    need_data_of(name)
     if name == "eeg":
         monkeypatch.setenv("XDG_CACHE_HOME", str(request.getfixturevalue("converted")))
     out = tmp_path / "out"

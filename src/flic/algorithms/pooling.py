@@ -258,6 +258,8 @@ def apply_map(z: Tensor, directions: Tensor, offsets: Tensor) -> Float[Tensor, "
 def sent_sums(agreed: Agreed, told: Told, detail: Detail) -> dict[str, Tensor]:
     """What a client sends of its rows as they are."""
     own, there = _places(agreed, told.schema)
+    if not len(own):
+        return {}
     layout = agreed.layout(told.schema.space, "linear")
     place = Place(agreed.num_classes, there, len(layout.block))
     return layout.pack(told.at(own).sums(place, detail), detail)
