@@ -30,9 +30,9 @@ def reproduce(flic_here):
 
 
 @pytest.fixture
-def converted(need_data, tmp_path) -> Path:
+def converted(need_data_of, tmp_path) -> Path:
     """A cache folder that holds the converted EEG file."""
-    source = need_data("eeg")
+    source = need_data_of("eeg")
     script = ROOT / "scripts" / "convert_eeg.py"
     own = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     subprocess.run(
