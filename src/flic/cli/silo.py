@@ -177,7 +177,7 @@ def _show_leaving(
         typer.echo("never: single rows and labels, names of columns other than as keys, your model")
         notice(
             f"shapes are of all your columns; only those that {settings.min_holders} silos have "
-            f"are in sums, and each number rests on {silo.min_rows(settings)} rows or more (min_rows). "
+            f"are in sums, each on {silo.min_rows(settings)} rows or more (min_rows). "
             f"Beyond class sums, at most {silo.told_per_value(settings):g} sums leave per encoded "
             "value of your rows (told_per_value), and likelihoods have three decimals: more could "
             "be solved for rows. SECURITY.md says what is known of it."
