@@ -235,16 +235,18 @@ def test_a_federation_keeps_strangers_and_liars_out_and_has_the_simulators_resul
         [liar] = admitted(running, tmp_path, {"liar": table})
         (tmp_path / "lies").mkdir()
         (tmp_path / "lies" / "sitecustomize.py").write_text(LIAR)
+        lies = Recorder(running.server, deployment.certificates)
         try:
             with monkeypatch.context() as own:
                 own.setenv("PYTHONPATH", os.pathsep.join(map(str, (tmp_path / "lies", SOURCE))))
-                liar.start(running.server, seconds=PATIENCE)
+                liar.start(lies.door, seconds=PATIENCE)
             sources = [f"127.0.0.{n}" for n in range(2, 8)]
             port, authority = deployment.place.port, running.server.authority
             with siege(port, authority, sources=sources, number=80):
                 deployment.train()
         finally:
             liar.leave()
+            lies.close()
 
         journal = DiskJournal(deployment.folder / "checkpoints")
         alone = simulated(settings, silos)
@@ -271,7 +273,7 @@ def test_a_federation_keeps_strangers_and_liars_out_and_has_the_simulators_resul
         wait_for(lambda: "silo silo-2, key" in deployment.service.tail())
     assert processes_under(tmp_path) == []
 
-    sent = answers(recorder.streams)
+    sent = answers(recorder.streams, elsewhere=lies.streams)
     assert len(sent) == 3 * (7 + 3)  # six rounds and a last one, of which three are measured
     for silo in silos:
         for content in [content for node, content in sent if node == nodes[silo.name]]:

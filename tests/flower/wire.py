@@ -98,8 +98,27 @@ def requests(streams: Sequence[bytes]) -> Iterator[tuple[str, str, bytes]]:
             rest = rest[length:]
 
 
-def answers(streams: Sequence[bytes]) -> list[tuple[int, RecordDict]]:
-    """Node and content of every answer, put together from the parts in which it was sent."""
+def pushed(streams: Sequence[bytes]) -> dict[str, bytes]:
+    """Parts of messages in streams that may end anywhere."""
+    parts = {}
+    for stream in streams:
+        with suppress(Exception):  # what a liar sends need not be HTTP to its end
+            for path, _, body in requests([stream]):
+                asked = PROTOBUF_REQUEST_TYPES["POST", path].FromString(body)
+                if isinstance(asked, PushObjectRequest):
+                    parts[asked.object_id] = asked.object_content
+    return parts
+
+
+def answers(
+    streams: Sequence[bytes], elsewhere: Sequence[bytes] = ()
+) -> list[tuple[int, RecordDict]]:
+    """Node and content of every answer, put together from the parts in which it was sent.
+
+    A part that somebody sent before, Flower does not ask for again: it may be in a stream of
+    `elsewhere`.
+    """
+    before = pushed(elsewhere)
     parts, roots = {}, []
     for path, _, body in requests(streams):
         asked = PROTOBUF_REQUEST_TYPES["POST", path].FromString(body)
@@ -114,11 +133,11 @@ def answers(streams: Sequence[bytes]) -> list[tuple[int, RecordDict]]:
     for node, root in roots:
         known: dict[str, Any] = {}
         message: Any = inflate_object_from_contents(
-            root, parts, keep_object_contents=True, objects=known
+            root, {**before, **parts}, keep_object_contents=True, objects=known
         )
         used |= {*known}
         found.append((node, message.content))
-    assert used == {*parts}  # nothing was sent beside the answers
+    assert {*parts} <= used <= {*parts, *before}  # nothing was sent beside the answers
     return found
 
 
