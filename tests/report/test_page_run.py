@@ -1,5 +1,6 @@
 """The story of a run of the core, held to what the run itself recorded."""
 
+import importlib.metadata
 import json
 from collections import Counter
 
@@ -94,7 +95,7 @@ def test_rounds_scores_and_versions(finished):
     summary = json.loads((folder / "summary.json").read_text())
     own = story.candidates["flic-hl"]
     assert sum(own.values()) / len(own) == pytest.approx(summary["last_round"]["mean"])
-    assert story.versions["torch"] == torch.__version__
+    assert story.versions["torch"] == importlib.metadata.version("torch")
     assert story.settings["training"]["rounds"] == 2
 
 
