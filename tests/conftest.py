@@ -63,7 +63,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     missed = sum(NO_DATA in str(report.longrepr) for report in skipped)
     if missed:
         terminalreporter.line(
-            f"{missed} tests were not run for lack of data: docs/data.md says where it comes from."
+            f"not run for lack of data: {missed} tests; docs/data.md says where it comes from"
         )
 
 

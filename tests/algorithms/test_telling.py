@@ -108,6 +108,21 @@ def test_likelihoods_are_told_by_few_digits_where_numbers_are_limited():
             assert is_short != exact or not merits
 
 
+@pytest.mark.parametrize(("rows", "tells"), [(4, False), (12, True)])
+def test_likelihoods_of_few_rows_are_not_told(rows, tells):
+    settings = MethodSettings.model_validate({"linked": {"random_features": 8, "min_rows": 5}})
+    clients = (silo(40, 3, seed=1), silo(rows, 3, seed=2))
+    data = FederatedData("wards", Classification(CLASSES), clients)
+    roster = Roster(data, settings.embedding, dtype=torch.float32)
+    algorithm = Linked(settings, roster.population, seed=0, dtype=torch.float32)
+    shop, server = Workshop(algorithm, roster, 0), algorithm.init_server()
+    for round in (-2, -1, 0):
+        state = ServerState(round, server.shared)
+        updates = shop.do(Task("prepare", state, tuple(roster.names), [{}] * 2)).updates
+        server = algorithm.aggregate(state, updates)
+        assert {u.client: bool(u.entries) for u in updates} == {"silo-1": True, "silo-2": tells}
+
+
 # ---- what a curious operator can do ---------------------------------------------------------
 
 

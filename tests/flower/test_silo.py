@@ -193,7 +193,9 @@ def test_the_larger_of_both_minima_of_rows_counts(silo, theirs, own, left):
     east = SiloFolder.open(east.folder)
     trained = east.train(initial(settings), settings, run=RUN)
     assert len(trained.update.entries) == left
-    assert trained.losses.keys() == {"data", "alignment", "calibration"}
+    # Of the 28 rows together, losses are told where they are enough.
+    terms = {"data", "alignment", "calibration"} if max(theirs, own) <= 28 else set()
+    assert {*trained.losses} == terms
     assert len([e for e in east.announce(settings) if e.shape]) == left
 
 
@@ -275,3 +277,28 @@ def test_encoded_rows_are_for_their_owner_only(silo, settings):
     east = silo("east")
     east.train(initial(settings), settings, run=RUN)
     assert (east.folder / "runs" / RUN).stat().st_mode & 0o077 == 0
+
+
+def of_few_rows(silo):
+    """A silo that does not want to tell anything of its 28 training rows."""
+    east = silo("east")
+    path = east.folder / "silo.toml"
+    path.write_text(path.read_text() + "min_rows = 50\n")
+    return SiloFolder.open(east.folder)
+
+
+def test_a_silo_of_few_rows_tells_neither_losses_nor_a_shared_layer(silo):
+    settings = settings_of(method="flic-hl")
+    trained = of_few_rows(silo).train(initial(settings), settings, run=RUN)
+    assert (trained.update.entries, trained.losses) == ({}, {})
+    enough = silo("north").train(initial(settings), settings, run=RUN)
+    assert enough.losses
+    assert any(not name.startswith("anchor") for name in enough.update.entries)
+
+
+def test_a_silo_of_few_rows_links_nothing(silo):
+    east, settings = of_few_rows(silo), settings_of(method="linked")
+    with pytest.raises(FederationError, match=r"has 28 training rows; expected 50 at least"):
+        east.announce(settings)
+    with pytest.raises(FederationError, match=r"has 28 training rows"):
+        east.train(ServerState(-3, {}), settings, "prepare", run=RUN)

@@ -122,9 +122,14 @@ class Linked(Algorithm):
         del rngs
         upload = {-2: self._sums, -1: self._mapped_sums_and_merits, 0: self._mix_merits}
         updates = [
-            Update(client.name, upload[server.round](server, client)) for client in data.clients
+            Update(client.name, upload[server.round](server, client) if self._tells(client) else {})
+            for client in data.clients
         ]
         return Visit(stack, updates, {})
+
+    def _tells(self, client: ClientData) -> bool:
+        """Whether there are rows enough for likelihoods, which rest on all of them."""
+        return len(client.train) >= self.agreed.settings.min_rows
 
     def client_update(
         self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators

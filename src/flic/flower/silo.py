@@ -308,7 +308,12 @@ class SiloFolder:
 
     def _encode(self, table: SiloTable, settings: FederationSettings) -> EncodedSilo:
         """Training and held-out rows."""
-        rows = held_out(table, self.file.test_share)
+        rows, least = held_out(table, self.file.test_share), self.min_rows(settings)
+        if settings.is_closed_form and len(rows[0]) < least:
+            raise FederationError(
+                f"silo {self.name!r} has {len(rows[0])} training rows; expected {least} at least "
+                "(min_rows), since all that leaves would be of these few. Wait for more rows."
+            )
         return encode([table], settings.question, {table.name: rows}).silos[0]
 
 
