@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from flic.algorithms import METHODS
 from flic.config import load_config, parse_assignment, resolve, validate
 from flic.errors import ConfigError
 from flic.method_settings import Duration
+from flic.methods import METHODS
 from flic.settings import merge
 
 DATA = {"problem": "noisy-features", "num_clients": 5}

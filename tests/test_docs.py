@@ -11,9 +11,9 @@ import pytest
 from pydantic import BaseModel
 
 from flic.config import RunConfig
-from flic.report import benchmark
 from flic.reproduction.studies import STUDIES
 from flic.reproduction.study import Scope
+from flic.runs import benchmark
 from flic.silos.settings import NETWORK
 
 ROOT = Path(__file__).parents[1]

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from flic.algorithms import build_algorithm
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification
-from flic.federation.journal import MemoryJournal
-from flic.federation.loop import Schedule, Simulation
-from flic.federation.roster import Roster
-from flic.federation.runners import InProcess
-from flic.federation.work import Workshop
+from flic.engine.clients import Roster
+from flic.engine.engine import Workshop
+from flic.engine.journal import MemoryJournal
+from flic.engine.rounds import Schedule, Simulation
+from flic.engine.runners import InProcess
 from flic.method_settings import MethodSettings
+from flic.methods import build_algorithm
 from flic.seeding import generator
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "flic_by_hand.py"

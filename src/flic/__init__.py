@@ -8,9 +8,6 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
-    from flic.algorithms import METHODS as METHODS
-    from flic.algorithms import build_algorithm as build_algorithm
-    from flic.algorithms.protocol import Update as Update
     from flic.config import RunConfig as RunConfig
     from flic.config import load_config as load_config
     from flic.config import resolve as resolve
@@ -28,12 +25,15 @@ if _TYPE_CHECKING:
     from flic.gaussians import wasserstein2_sq as wasserstein2_sq
     from flic.gaussians import wasserstein2_sq_interval as wasserstein2_sq_interval
     from flic.method_settings import MethodSettings as MethodSettings
-    from flic.report.metrics import Outcome as Outcome
-    from flic.report.run_folder import simulate as simulate
+    from flic.methods import METHODS as METHODS
+    from flic.methods import build_algorithm as build_algorithm
+    from flic.methods.protocol import Update as Update
+    from flic.runs.metrics import Outcome as Outcome
+    from flic.runs.run_folder import simulate as simulate
     from flic.silos.federation import Federation as Federation
 
 _HOME = {
-    "METHODS": "flic.algorithms",
+    "METHODS": "flic.methods",
     "Classification": "flic.data.task",
     "ClientData": "flic.data.client_data",
     "FeatureSchema": "flic.data.schema",
@@ -43,17 +43,17 @@ _HOME = {
     "Gaussian": "flic.gaussians",
     "Interval": "flic.gaussians",
     "MethodSettings": "flic.method_settings",
-    "Outcome": "flic.report.metrics",
+    "Outcome": "flic.runs.metrics",
     "Regression": "flic.data.task",
     "RunConfig": "flic.config",
     "Split": "flic.data.client_data",
-    "Update": "flic.algorithms.protocol",
-    "build_algorithm": "flic.algorithms",
+    "Update": "flic.methods.protocol",
+    "build_algorithm": "flic.methods",
     "bures_barycentre": "flic.gaussians",
     "load_config": "flic.config",
     "load_data": "flic.data.source",
     "resolve": "flic.config",
-    "simulate": "flic.report.run_folder",
+    "simulate": "flic.runs.run_folder",
     "wasserstein2_sq": "flic.gaussians",
     "wasserstein2_sq_interval": "flic.gaussians",
 }

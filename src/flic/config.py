@@ -11,11 +11,11 @@ from typing import Any, Literal, get_args
 import torch
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from flic.algorithms import METHODS
 from flic.data.source import DataConfig
 from flic.errors import ConfigError
 from flic.method_settings import MethodSettings, refuse_endless
-from flic.personal import RULES
+from flic.methods import METHODS
+from flic.networks.sharing import RULES
 from flic.presets import PRESETS
 from flic.settings import Section, explain, merge, parse_assignment, read_toml
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import platform
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
@@ -14,7 +15,7 @@ from flic.notation import json_values
 SOURCES = Path(__file__).parent
 
 #: Parts of flic that no run computes with: they show, compare, read tables or carry messages.
-AROUND = frozenset({"cli", "flower", "report", "reproduction", "silos", "tables"})
+AROUND = frozenset({"cli", "flower", "page", "reproduction", "silos", "tables"})
 
 #: Packages whose version may change a figure.
 COMPUTING = ("flic", "numpy", "scikit-learn", "scipy", "torch")
@@ -51,3 +52,10 @@ def digest_of_code(*also: str, sources: Path = SOURCES) -> str:
     counted = [file for file in files if file.parts[0] not in left_out]
     own = {file.as_posix(): digest((sources / file).read_bytes()) for file in counted}
     return digest_of([{name: version(name) for name in COMPUTING}, own])
+
+
+def environment() -> dict[str, str]:
+    """Versions and machine."""
+    packages = ("flic", "torch", "numpy", "scikit-learn", "safetensors", "pydantic")
+    own = {name: version(name) for name in packages}
+    return {"python": platform.python_version(), "machine": platform.machine(), **own}

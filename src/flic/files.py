@@ -1,12 +1,18 @@
-"""Files that are read with an end, and written whole, for their owner alone."""
+"""Files: bounded reading, atomic writing, folder locks; all for their owner alone."""
 
 import errno
+import fcntl
 import io
 import json
 import os
 import stat
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+
+from flic.errors import RunFolderError
 
 PRIVATE = 0o600
 FOR_ALL = 0o666
@@ -142,6 +148,25 @@ def make_folder(folder: Path) -> None:
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     for place in [*reversed(missing), folder]:
         place.mkdir(0o700, exist_ok=True)
+
+
+@contextmanager
+def alone_in(folder: Path, *, patience_s: float = 0.0) -> Generator[None]:
+    """Keep a second process out of a run folder; the lock ends with the process that holds it."""
+    until = time.monotonic() + patience_s
+    with open_with(folder / ".lock", "w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    raise RunFolderError(
+                        f"{folder} is being worked on by another process; expected to be alone "
+                        "there. Wait for it to end, or stop it."
+                    ) from None
+                time.sleep(0.2)
+        yield
 
 
 def _sync_folder(folder: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flic.config import load_config
-from flic.report import run_folder
+from flic.runs import run_folder
 from flic.silos import folder as folders
 from flic.silos.federation import Federation
 from silos.wards import wards
@@ -70,7 +70,7 @@ def test_a_run_killed_again_and_again_ends_the_same(start, flic, config, tmp_pat
     whole, folder = tmp_path / "whole", tmp_path / "killed"
     settings = load_config(config, LONG)
     run_folder.create(whole, settings)
-    run_folder.carry_on(whole)
+    run_folder.resume(whole)
 
     dice = random.Random(0)
     process = start("run", config, "--set", *LONG, "--out", folder)

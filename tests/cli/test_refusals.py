@@ -2,7 +2,7 @@
 
 import pytest
 
-from flic.federation.checkpoint import DiskJournal
+from flic.engine.checkpoint import DiskJournal
 
 SETTINGS = {
     "unknown key": (["training.round=3"], ["training.round: unknown key; expected one of rounds"]),

@@ -8,16 +8,16 @@ import pytest
 import torch
 from telling import CLASSES, ON_RESPONSES, RESPONSES, TINY, Ran, Visited, make_client
 
-from flic.algorithms import build_algorithm
-from flic.algorithms.protocol import Stack
 from flic.data.client_data import FederatedData
 from flic.data.task import Classification
-from flic.federation.journal import MemoryJournal
-from flic.federation.loop import Schedule, Simulation
-from flic.federation.roster import Roster
-from flic.federation.runners import open_runner
-from flic.federation.work import Workshop
+from flic.engine.clients import Roster
+from flic.engine.engine import Workshop
+from flic.engine.journal import MemoryJournal
+from flic.engine.rounds import Schedule, Simulation
+from flic.engine.runners import open_runner
 from flic.method_settings import MethodSettings
+from flic.methods import build_algorithm
+from flic.methods.protocol import Stack
 from flic.settings import merge
 
 

@@ -13,13 +13,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from flic.algorithms import METHODS
-from flic.algorithms.protocol import Algorithm, ServerState, Stack
 from flic.data.client_data import ClientData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.stacked import StackedData
 from flic.data.task import Regression
-from flic.federation.journal import Record
+from flic.engine.journal import Record
+from flic.methods import METHODS
+from flic.methods.protocol import Algorithm, ServerState, Stack
 from flic.seeding import generator
 
 CLASSES = 8

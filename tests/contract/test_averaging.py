@@ -9,8 +9,8 @@ import pytest
 import torch
 from telling import CLASSES, NETWORKS_ON_BOTH
 
-from flic.algorithms.protocol import Entry, Update, check_update
 from flic.errors import ConfigError, IncompatibleUpdate
+from flic.methods.protocol import Entry, Update, check_update
 
 MEAN, FACTOR = "anchor.0.mean", "anchor.0.factor"
 

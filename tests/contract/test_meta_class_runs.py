@@ -5,11 +5,11 @@ import torch
 from telling import CLASSES, DOUBLE, DOUBLE_TOL, ON_RESPONSES, TINY
 
 import flic
-from flic.algorithms.protocol import Entry, Update
-from flic.alignment.meta_classes import DISTANCES, MAP, TOGETHER
 from flic.config import merge, resolve
 from flic.errors import ConfigError, IncompatibleUpdate
-from flic.report import run_folder
+from flic.methods.flic.meta import DISTANCES, MAP, TOGETHER
+from flic.methods.protocol import Entry, Update
+from flic.runs import run_folder
 
 GIVEN = {"anchors": {"meta_classes": [0, 1, 2, 0, 1, 2, 0, 1]}}
 FOUND = {"anchors": {"meta_classes": 3}}
@@ -131,8 +131,8 @@ def test_an_interrupted_run_of_thirty_classes_goes_on_with_the_map_it_found(tmp_
 
     run_folder.create(tmp_path / "run", config)
     with pytest.raises(KeyboardInterrupt):
-        run_folder.carry_on(tmp_path / "run", on_step=stop)
-    finished = run_folder.carry_on(tmp_path / "run")
+        run_folder.resume(tmp_path / "run", on_step=stop)
+    finished = run_folder.resume(tmp_path / "run")
     assert [record["round"] for record in finished.records] == [-1, 0, 1, 2, 3]
     assert finished.outcome.last == flic.simulate(config).last
     update = finished.records[2]

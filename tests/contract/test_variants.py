@@ -8,7 +8,7 @@ from telling import TINY
 
 import flic
 from flic.config import resolve
-from flic.personal import RULES
+from flic.networks.sharing import RULES
 from flic.settings import merge
 
 VARIANTS = {

@@ -4,8 +4,8 @@ import pytest
 import torch
 from telling import DIMS, NETWORKS_ON_BOTH, ON_RESPONSES
 
-from flic.algorithms.protocol import check_update
-from flic.personal import RULES
+from flic.methods.protocol import check_update
+from flic.networks.sharing import RULES
 
 FLIC = ["flic-class", "flic-hl", "permuted-anchors"]
 PRIVATE_EMBEDDING = [*FLIC, "local", "hetfedrep", "fedhenn"]

@@ -8,7 +8,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from hospitals import Here, make_here, make_silo
 from torch import Tensor
 
-from flic.federation.checkpoint import DiskJournal
+from flic.engine.checkpoint import DiskJournal
 from flic.flower.silo import SiloFolder
 
 

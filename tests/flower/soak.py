@@ -25,8 +25,8 @@ import torch
 from flwr.supercore.task_identity import TaskIdentity
 from hospitals import NODES, TINY, make_here, make_silo
 
+from flic.engine.checkpoint import DiskJournal
 from flic.errors import FlicError
-from flic.federation.checkpoint import DiskJournal
 from flic.flower.answers import finished_rounds
 from flic.flower.client import FAILED
 from flic.flower.deployment import Deployment, Place

@@ -12,8 +12,8 @@ from flwr.proto.message_pb2 import Message as ProtoMessage
 from hospitals import rows_of
 from wire import inspect_answer, total, words_of
 
+from flic.engine.journal import MemoryJournal
 from flic.errors import FederationError, FlicError
-from flic.federation.journal import MemoryJournal
 from flic.flower.benchmark import simulated
 from flic.flower.keeper import is_wanted, want
 from flic.flower.log import events

@@ -10,12 +10,12 @@ from flwr.common.serde import message_from_proto
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from hospitals import COLUMNS, make_here, rows_of
 
-from flic.alignment.moments import SENT
 from flic.errors import FederationError
 from flic.flower.benchmark import simulated
 from flic.flower.log import events
 from flic.flower.pooling import feature_keys
 from flic.flower.silo import held_out
+from flic.methods.linked.sums import SENT
 
 WIDE_OPEN = {"random_features": 24, "told_per_value": 1e6}
 LINKED = {"method": "linked", "network": {"linked": WIDE_OPEN}, "salt": "0a" * 16}

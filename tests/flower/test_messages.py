@@ -8,7 +8,6 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from hospitals import settings_of
 
-from flic.algorithms.protocol import Entry, ServerState, Update
 from flic.errors import ConfigError, FederationError, IncompatibleUpdate
 from flic.flower.messages import (
     RAW,
@@ -21,6 +20,7 @@ from flic.flower.messages import (
     read_request,
 )
 from flic.flower.pooling import FIRST
+from flic.methods.protocol import Entry, ServerState, Update
 
 RUN = "0123456789abcdef"
 MEAN, WEIGHT = "anchor.0.mean", "hidden.weight"

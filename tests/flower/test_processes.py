@@ -19,8 +19,8 @@ from siege import siege
 from wire import Recorder, answers, inspect_answer, requests, rows_on_disk, size, words_of
 
 import flic
+from flic.engine.checkpoint import DiskJournal
 from flic.errors import FederationError
-from flic.federation.checkpoint import DiskJournal
 from flic.flower import certificates
 from flic.flower.answers import finished_rounds
 from flic.flower.benchmark import clients, simulated

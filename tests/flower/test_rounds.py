@@ -10,12 +10,12 @@ import pytest
 import torch
 from hospitals import settings_of
 
-from flic.algorithms.protocol import Entry, Update
 from flic.errors import ConfigError, OtherRun, RunFolderError
 from flic.flower.answers import Answers
 from flic.flower.log import LOG, events
 from flic.flower.rounds import Coordinator
 from flic.flower.settings import federation_settings
+from flic.methods.protocol import Entry, Update
 
 NAMES = ["east", "north", "south"]
 

@@ -9,10 +9,10 @@ import torch
 from hospitals import rows_of, settings_of
 from safetensors.torch import load_file
 
-from flic.algorithms import build_algorithm
-from flic.algorithms.protocol import Population, ServerState
 from flic.errors import ConfigError, DamagedModel, DataError, FederationError, FlicError
 from flic.flower.silo import SiloFolder
+from flic.methods import build_algorithm
+from flic.methods.protocol import Population, ServerState
 from flic.silos.predicting import evaluate_file
 from flic.tables import Client
 

@@ -35,7 +35,7 @@ from flic.flower.messages import Reply, Request, pack_reply, pack_request, read_
 from flic.flower.rounds import Coordinator
 from flic.flower.settings import FederationSettings
 from flic.flower.silo import SiloFolder
-from flic.report import run_folder
+from flic.runs import run_folder
 from flic.tables import Client, read_table, stream_table
 from flic.tables.draft import draft
 
@@ -524,9 +524,9 @@ def _run(root: Path) -> Target:
     whole, half = root / "whole", root / "half"
     for folder in (whole, half):
         run_folder.create(folder, config)
-    run_folder.carry_on(whole)
+    run_folder.resume(whole)
     with _stopped_after(1) as stop:
-        run_folder.carry_on(half, on_step=stop)
+        run_folder.resume(half, on_step=stop)
     seeds = [_files(folder) for folder in (whole, half)]
 
     def feed(folder: Path) -> None:

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from flic.algorithms import build_algorithm
-from flic.algorithms.protocol import Algorithm, ServerState, Stack, Visit
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.stacked import StackedData
 from flic.data.task import Classification
-from flic.federation.roster import Roster
+from flic.engine.clients import Roster
 from flic.method_settings import MethodSettings
+from flic.methods import build_algorithm
+from flic.methods.protocol import Algorithm, ServerState, Stack, Visit
 from flic.seeding import generator
 from flic.settings import merge
 

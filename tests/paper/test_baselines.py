@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from flic.algorithms.fedhenn import KERNEL, PROBES, cka
-from flic.algorithms.protocol import ServerState
+from flic.methods.baselines.fedhenn import KERNEL, PROBES, cka
+from flic.methods.protocol import ServerState
 
 IDLE = {"local": "0 epochs", "shared": "0 epochs"}
 HENN = {"weight": 0.7, "probe_rows": 11}

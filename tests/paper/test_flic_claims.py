@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from flic.algorithms import METHODS
 from flic.gaussians import Gaussian, wasserstein2_sq
+from flic.methods import METHODS
 
 NO_TERMS = {"weight": 0.0, "calibration_weight": 0.0}
 ONLY_ALIGNMENT = {"weight": 0.5, "calibration_weight": 0.0}

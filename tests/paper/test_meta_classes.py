@@ -3,7 +3,10 @@
 import pytest
 import torch
 
-from flic.alignment.meta_classes import (
+from flic.data.client_data import Split
+from flic.gaussians import Gaussian, wasserstein2_sq
+from flic.method_settings import AnchorConfig
+from flic.methods.flic.meta import (
     DISTANCES,
     MAP,
     TOGETHER,
@@ -12,9 +15,6 @@ from flic.alignment.meta_classes import (
     meta_scores,
     pairs_to_send,
 )
-from flic.data.client_data import Split
-from flic.gaussians import Gaussian, wasserstein2_sq
-from flic.method_settings import AnchorConfig
 from flic.seeding import generator
 
 GENTLE = {"optimiser": {"learning_rate": 0.002}}

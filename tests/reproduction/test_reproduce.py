@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from flic.config import resolve
-from flic.federation.checkpoint import DiskJournal
+from flic.engine.checkpoint import DiskJournal
 from flic.reproduction.desk import work_through
 from flic.reproduction.pages import QUICK
 from flic.reproduction.runs import run_cell

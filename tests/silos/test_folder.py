@@ -11,9 +11,9 @@ from wards import wards
 
 from flic.digests import digest, digest_of
 from flic.errors import DamagedModel, RunFolderError
+from flic.page.from_fit import story_of
 from flic.silos import folder as folders
 from flic.silos.fitted import FittedFederation
-from flic.silos.story import story_of
 from flic.silos.verdict import Difference
 from flic.tables.declared import Link
 
@@ -383,6 +383,6 @@ def test_what_an_interrupted_write_left_is_no_obstacle(fitted, tmp_path):
 
 
 def test_an_empty_shared_part_is_written_too(fitted, tmp_path):
-    folders.save(replace(fitted, shared={}, portrait={}, records=()), tmp_path / "lone")
+    folders.save(replace(fitted, shared={}, report_data={}, records=()), tmp_path / "lone")
     again = folders.load(tmp_path / "lone")
-    assert (again.shared, again.portrait, [*again.records]) == ({}, {}, [])
+    assert (again.shared, again.report_data, [*again.records]) == ({}, {}, [])

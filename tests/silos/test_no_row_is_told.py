@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 import torch
 
-from flic.algorithms.agreed import Agreed
-from flic.algorithms.pooling import sent_sums
-from flic.algorithms.telling import Told, told_detail
 from flic.data.schema import SharedFeatures
 from flic.data.task import Classification
 from flic.method_settings import LinkedConfig
+from flic.methods.linked.agreement import Agreed
+from flic.methods.linked.client_sums import sent_sums
+from flic.methods.linked.disclosure import Told, told_detail
 from flic.silos.encoding import encode
 from flic.silos.linked_columns import in_shared_units
 from flic.tables import tables_from_frames

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flic.algorithms import METHODS
-from flic.cli.run import Assignments, Quiet, Workers, carry_on, default_folder
+from flic.cli.run import Assignments, Quiet, Workers, default_folder, show_run
 from flic.cli.screen import percent, say, table
 from flic.errors import ConfigError
 from flic.files import write_atomically
+from flic.methods import METHODS
 
 if TYPE_CHECKING:
     from flic.config import RunConfig
-    from flic.report.comparison import Row
-    from flic.report.run_folder import Finished
+    from flic.runs.comparison import Row
+    from flic.runs.run_folder import Finished
 
 
 def compare(
@@ -45,9 +45,9 @@ def compare(
     if reference not in names:
         raise ConfigError(f"--reference: got {reference!r}; expected one of --methods {methods}.")
     from flic.config import load_config
-    from flic.report import run_folder
-    from flic.report.comparison import Cell
-    from flic.report.comparison import compare as compare_cells
+    from flic.runs import run_folder
+    from flic.runs.comparison import Cell
+    from flic.runs.comparison import compare as compare_cells
 
     settings = load_config(config, set_ or [])
     folder = out or default_folder("compare")
@@ -100,10 +100,10 @@ def _run(
     folder: Path, settings: "RunConfig", *, workers: int, quiet: bool, tell: bool
 ) -> "Finished":
     """One run, new, resumed or already finished."""
-    from flic.report import run_folder
+    from flic.runs import run_folder
 
     run_folder.begin(folder, settings)
-    return carry_on(folder, settings, workers=workers, quiet=quiet, tell=tell)
+    return show_run(folder, settings, workers=workers, quiet=quiet, tell=tell)
 
 
 def _show(title: str, rows: "list[Row]", reference: str) -> None:

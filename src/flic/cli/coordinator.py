@@ -13,7 +13,7 @@ from flic.cli.screen import StepDisplay, complain, facts_of, notice, table
 from flic.errors import ConfigError
 
 if TYPE_CHECKING:
-    from flic.federation.journal import Record
+    from flic.engine.journal import Record
     from flic.flower.deployment import Deployment
 
 app = typer.Typer(

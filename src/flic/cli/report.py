@@ -10,7 +10,7 @@ from flic.errors import RunFolderError
 from flic.files import make_folder, write_atomically
 
 if TYPE_CHECKING:
-    from flic.report.page.story import Story
+    from flic.page.contents import Report
 
 
 def report(
@@ -27,29 +27,29 @@ def report(
     ] = None,
 ) -> None:
     """Write a report that opens in any browser, without a network: verdict, curves, traffic."""
-    story = _story_of(folder)
-    from flic.report.page.html import render
+    contents = _contents(folder)
+    from flic.page.html import render
 
-    page = render(story)
+    page = render(contents)
     if tensorboard is not None:
-        from flic.report.tensorboard import write_scalars
+        from flic.page.tensorboard import write_scalars
 
-        say(f"metrics for TensorBoard: {write_scalars(story, tensorboard)}")
+        say(f"metrics for TensorBoard: {write_scalars(contents, tensorboard)}")
     path = folder / "report.html" if out is None else out
     make_folder(path.parent)
     write_atomically(path, page.encode())
     say(f"report: {path}")
 
 
-def _story_of(folder: Path) -> "Story":
+def _contents(folder: Path) -> "Report":
     # Each kind of folder brings a good part of the package with it.
     if (folder / "federation.json").exists():
-        from flic.silos.story import story_of
+        from flic.page.from_fit import report_of_fit as report_of
     elif (folder / "config.json").exists():
-        from flic.report.page.from_run import story_of
+        from flic.page.from_run import report_of_run as report_of
     else:
         raise RunFolderError(
             f"{folder} holds neither a run nor a fitted federation; expected a folder that flic "
             "run or flic fit made, with a config.json or a federation.json in it."
         )
-    return story_of(folder)
+    return report_of(folder)

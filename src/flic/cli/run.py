@@ -11,7 +11,7 @@ from flic.errors import ConfigError
 
 if TYPE_CHECKING:
     from flic.config import RunConfig
-    from flic.report.run_folder import Finished
+    from flic.runs.run_folder import Finished
 
 WORKER_BYTES = 2 * 10**8
 """That a process of its own takes before it works."""
@@ -68,7 +68,7 @@ def run(
             "change it. Leave them out, or start a new run."
         )
     from flic.config import load_config
-    from flic.report import run_folder
+    from flic.runs import run_folder
 
     if resume is not None:
         folder, settings = resume, run_folder.read_config(resume)
@@ -79,7 +79,7 @@ def run(
         settings = settings.for_method(settings.method, seed=settings.seed)
         folder = out or default_folder(settings.method)
         run_folder.create(folder, settings)
-    finished = carry_on(folder, settings, workers=workers, quiet=quiet)
+    finished = show_run(folder, settings, workers=workers, quiet=quiet)
     _show(finished, settings)
 
 
@@ -88,15 +88,15 @@ def default_folder(name: str) -> Path:
     return Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
-def carry_on(
+def show_run(
     folder: Path, settings: "RunConfig", *, workers: int, quiet: bool, tell: bool = True
 ) -> "Finished":
     """Do the run's remaining steps under a progress display; then tell its notices."""
-    from flic.report import run_folder
+    from flic.runs import run_folder
 
     title = f"{settings.method} (seed {settings.seed})"
     with StepDisplay(title, quiet=quiet) as display:
-        finished = run_folder.carry_on(
+        finished = run_folder.resume(
             folder, workers=workers, on_step=display.step, on_damage=notice
         )
     if tell and not quiet:

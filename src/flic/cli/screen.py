@@ -158,7 +158,7 @@ def facts_of(record: Mapping[str, Any]) -> str:
     """Loss terms and score of a step."""
     terms = [f"{term} {value:.3g}" for term, value in record.get("losses", {}).items()]
     if "scores" in record:
-        from flic.report.metrics import scores_at
+        from flic.runs.metrics import scores_at
 
         scores = scores_at(record)
         terms.append(f"{scores.measure} {percent(scores.mean)} %")

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from flic.errors import ConfigError, FederationError
-from flic.files import write_atomically
+from flic.files import alone_in, write_atomically
 from flic.flower.keys import read_public
 from flic.flower.roll import Roll, read_json, write_json
-from flic.report.run_folder import alone_in
 
 KEYS = "keys.json"
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from flic.algorithms.protocol import Update
-from flic.federation.checkpoint import Commit
-from flic.federation.journal import Record
-from flic.federation.work import Stage
+from flic.engine.checkpoint import Commit
+from flic.engine.engine import Stage
+from flic.engine.journal import Record
 from flic.flower.pooling import KEY_BYTES
 from flic.flower.settings import NUMBER_BYTES
+from flic.methods.protocol import Update
 
 Figures = Mapping[str, Mapping[str, float]]
 """Silo → name → number."""

@@ -12,19 +12,19 @@ import numpy as np
 import torch
 from sklearn.datasets import load_breast_cancer
 
-from flic.algorithms import build_algorithm
 from flic.data.client_data import FederatedData
-from flic.federation.journal import MemoryJournal, Record
-from flic.federation.loop import Schedule, Simulation
-from flic.federation.roster import Roster
-from flic.federation.runners import open_runner
-from flic.federation.work import Workshop
+from flic.engine.clients import Roster
+from flic.engine.engine import Workshop
+from flic.engine.journal import MemoryJournal, Record
+from flic.engine.rounds import Schedule, Simulation
+from flic.engine.runners import open_runner
 from flic.flower.answers import finished_rounds
 from flic.flower.loopback import on_loopback
 from flic.flower.settings import FederationSettings
 from flic.flower.silo import SiloFolder, held_out
 from flic.flower.silo_run import rows_of
 from flic.flower.training import OnRound
+from flic.methods import build_algorithm
 from flic.silos.encoding import encode
 from flic.tables import Client
 

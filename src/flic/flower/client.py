@@ -12,10 +12,10 @@ from pathlib import Path
 from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 
-from flic.algorithms.protocol import Update
 from flic.errors import FlicError
 from flic.flower.messages import Reply, Request, pack_reply, read_request
 from flic.flower.silo import SiloFolder
+from flic.methods.protocol import Update
 
 app = ClientApp()
 

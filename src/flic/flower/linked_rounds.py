@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from flic.algorithms.protocol import ServerState, Update
-from flic.algorithms.unlikeness import UNLIKE
-from flic.federation.journal import Record
-from flic.federation.work import Stage
+from flic.engine.engine import Stage
+from flic.engine.journal import Record
 from flic.flower.log import note
 from flic.flower.pooling import FIRST, LAST, SUMS, Pooling, are_keys
 from flic.flower.rounds import Coordinator
+from flic.methods.linked.link_checks import UNLIKE
+from flic.methods.protocol import ServerState, Update
 
 
 class LinkedCoordinator(Coordinator):

@@ -19,11 +19,11 @@ from flwr.supercore.inflatable.inflatable_object import (
 )
 from torch import Tensor
 
-from flic.algorithms.protocol import Entry, ServerState, Update
+from flic.engine.engine import Stage
 from flic.errors import FederationError, IncompatibleUpdate
-from flic.federation.work import Stage
 from flic.flower.pooling import FIRST, LAST
 from flic.flower.settings import LARGEST, NUMBER_BYTES, FederationSettings, federation_settings
+from flic.methods.protocol import Entry, ServerState, Update
 
 RAW = "flic.raw"
 """How tensors are written; Flower's own way has a header of varying length."""

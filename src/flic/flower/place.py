@@ -7,22 +7,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from flic.algorithms import build_algorithm
-from flic.algorithms.experts import Known
-from flic.algorithms.linked import Linked
-from flic.algorithms.protocol import Algorithm, Population, ServerState, Update
-from flic.algorithms.telling import told_detail, told_of_map
-from flic.alignment.anchors import factor_name, mean_name
-from flic.alignment.meta_classes import MAP
-from flic.alignment.moments import SENT
 from flic.data.client_data import ClientData, FederatedData
 from flic.data.task import Regression
+from flic.engine.clients import Roster
+from flic.engine.engine import Answer, Stage, Task, Workshop
 from flic.errors import FederationError
-from flic.federation.roster import Roster
-from flic.federation.work import Answer, Stage, Task, Workshop
 from flic.flower.pooling import FIRST, PLACES, SPACE, SUMS, algorithm_for
 from flic.flower.settings import FederationSettings
 from flic.method_settings import LinkedConfig
+from flic.methods import build_algorithm
+from flic.methods.flic.anchors import factor_name, mean_name
+from flic.methods.flic.meta import MAP
+from flic.methods.linked.client import Known
+from flic.methods.linked.disclosure import told_detail, told_of_map
+from flic.methods.linked.method import Linked
+from flic.methods.linked.sums import SENT
+from flic.methods.protocol import Algorithm, Population, ServerState, Update
 from flic.shapes import Named
 
 

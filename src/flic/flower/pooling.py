@@ -26,18 +26,18 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from flic.algorithms.agreed import DETAILS
-from flic.algorithms.experts import merits_name
-from flic.algorithms.linked import Linked
-from flic.algorithms.protocol import Population, ServerState, Update
-from flic.algorithms.unlikeness import UNLIKE
-from flic.alignment.moments import SENT, Layout, Moments
 from flic.data.schema import FeatureSchema, SharedFeatures
 from flic.data.task import Regression
 from flic.files import write_atomically
 from flic.flower.roll import damaged, read_json, write_json
 from flic.flower.settings import FederationSettings
 from flic.method_settings import MethodSettings
+from flic.methods.linked.agreement import DETAILS
+from flic.methods.linked.client import merits_name
+from flic.methods.linked.link_checks import UNLIKE
+from flic.methods.linked.method import Linked
+from flic.methods.linked.sums import SENT, Layout, Moments
+from flic.methods.protocol import Population, ServerState, Update
 from flic.shapes import Named
 
 SPACE = "linked"

@@ -6,10 +6,10 @@ from statistics import median_low
 
 import torch
 
-from flic.algorithms.protocol import Update
 from flic.data.task import TaskName
-from flic.federation.score import Errors, Hits
+from flic.engine.score import Errors, Hits
 from flic.flower.settings import LARGEST
+from flic.methods.protocol import Update
 from flic.shapes import Named
 
 MOST_ROWS = 1e9

@@ -3,7 +3,7 @@
 DIR/
   federation.json   the run's name and the settings that all silos get
   silos.json offences.json   who takes part (flic.flower.roll)
-  checkpoints/      the shared part after every round (flic.federation.checkpoint)
+  checkpoints/      the shared part after every round (flic.engine.checkpoint)
   log.jsonl         a line per round and per refusal
 
 A round that was not finished never happened: whoever opens the folder goes on after the last one.
@@ -17,14 +17,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from flic.algorithms import METHODS
-from flic.algorithms.protocol import Algorithm, ServerState, Update, check_update
 from flic.digests import digest_of
+from flic.engine.checkpoint import DiskJournal
+from flic.engine.engine import Stage
+from flic.engine.journal import Record
+from flic.engine.sampling import active_clients
 from flic.errors import ConfigError, FederationError, IncompatibleUpdate, RunFolderError
-from flic.federation.checkpoint import DiskJournal
-from flic.federation.journal import Record
-from flic.federation.sampling import active_clients
-from flic.federation.work import Stage
 from flic.flower.answers import Answers, Figures, finished_rounds
 from flic.flower.keeper import release
 from flic.flower.log import events, note
@@ -33,6 +31,8 @@ from flic.flower.proportion import is_evaluation, too_far, too_heavy
 from flic.flower.roll import Roll, damaged, read_json, write_json
 from flic.flower.settings import FederationSettings, federation_settings
 from flic.method_settings import unit_of
+from flic.methods import METHODS
+from flic.methods.protocol import Algorithm, ServerState, Update, check_update
 
 FACTS = "federation.json"
 

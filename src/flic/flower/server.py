@@ -15,15 +15,15 @@ from typing import Any
 from flwr.app import Context, Message, MessageType
 from flwr.serverapp import Grid, ServerApp
 
-from flic.algorithms.protocol import ServerState
+from flic.engine.engine import Stage
+from flic.engine.journal import Record
 from flic.errors import FlicError, IncompatibleUpdate
-from flic.federation.journal import Record
-from flic.federation.work import Stage
+from flic.files import alone_in
 from flic.flower.answers import Answers, Figures
 from flic.flower.keeper import release
 from flic.flower.messages import Reply, Request, cap_tensors, pack_request, read_reply
 from flic.flower.rounds import Coordinator
-from flic.report.run_folder import alone_in
+from flic.methods.protocol import ServerState
 
 app = ServerApp()
 

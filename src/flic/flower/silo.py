@@ -17,14 +17,12 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from flic.algorithms.agreed import DETAILS
-from flic.algorithms.protocol import ServerState
 from flic.data.client_data import ClientData
 from flic.data.task import Regression
+from flic.engine.engine import Stage
+from flic.engine.score import Errors, Hits
 from flic.errors import ConfigError, FederationError, RunFolderError
-from flic.federation.score import Errors, Hits
-from flic.federation.work import Stage
-from flic.files import write_atomically
+from flic.files import alone_in, write_atomically
 from flic.flower.log import note
 from flic.flower.place import LinkedPlace, Place, Trained
 from flic.flower.pooling import FIRST, KEY_BYTES, SUMS, round_of
@@ -38,8 +36,9 @@ from flic.flower.settings import (
 from flic.flower.silo_run import FACTS, ROWS, SiloRun, rows_of
 from flic.flower.told import Cells, ToldBefore
 from flic.method_settings import Scatter
+from flic.methods.linked.agreement import DETAILS
+from flic.methods.protocol import ServerState
 from flic.notation import toml_key
-from flic.report.run_folder import alone_in
 from flic.seeding import derive_seed
 from flic.settings import merge, read_toml
 from flic.silos.encoding import EncodedSilo, encode

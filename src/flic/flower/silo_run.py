@@ -27,8 +27,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
-from flic.algorithms.experts import Known
-from flic.alignment.hiding import rare_indicators
 from flic.data.client_data import ClientData, Split
 from flic.data.schema import FeatureSchema
 from flic.errors import DamagedModel
@@ -36,6 +34,8 @@ from flic.files import read_json, write_atomically
 from flic.flower.place import Place
 from flic.flower.pooling import KEY_BYTES, LAST, SPACE, feature_keys
 from flic.flower.settings import FederationSettings, federation_settings
+from flic.methods.linked.client import Known
+from flic.methods.linked.hiding import rare_indicators
 from flic.shapes import Named
 from flic.silos.candidates import FlicNetwork
 from flic.silos.encoding import EncodedSilo, linked_features, linked_names, row_digests

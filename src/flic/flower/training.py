@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from flic.engine.journal import Record
 from flic.errors import FederationError
-from flic.federation.journal import Record
 from flic.flower.answers import finished_rounds
 from flic.flower.keeper import is_wanted, want
 from flic.flower.log import events

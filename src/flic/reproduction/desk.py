@@ -26,10 +26,10 @@ from typing import Any
 import torch
 
 from flic.config import validate
+from flic.digests import environment
+from flic.engine.runners import leave_with_parent
 from flic.errors import ConfigError, FlicError, RunFolderError
-from flic.federation.runners import leave_with_parent
 from flic.files import read_json, write_atomically
-from flic.report.run_folder import environment
 from flic.reproduction.studies import STUDIES
 from flic.reproduction.study import Cell, Desk, Scope, Study
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flic.report.comparison import Cell as Ran
-from flic.report.comparison import Row, compare
 from flic.reproduction.arms import Arm, Changes, configure
 from flic.reproduction.runs import outcome_of, run_cell, searched_cell
 from flic.reproduction.study import WHICH, Cell, Results, Scope, Study, Table, Value, listed
+from flic.runs.comparison import Cell as Ran
+from flic.runs.comparison import Row, compare
 from flic.settings import merge
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from typing import Any
 
 from flic.config import RunConfig
 from flic.errors import OtherRun
-from flic.report import run_folder
-from flic.report.metrics import Outcome, Scores, scores_at, validation_score
-from flic.report.run_folder import Finished
 from flic.reproduction.arms import Arm, Changes, configure, revision
 from flic.reproduction.study import Cell, Desk
+from flic.runs import run_folder
+from flic.runs.metrics import Outcome, Scores, scores_at, validation_score
+from flic.runs.run_folder import Finished
 
 
 def run_cell(key: str, config: RunConfig) -> Cell:
@@ -72,7 +72,7 @@ def _go_on(config: RunConfig, folder: Path, desk: Desk) -> Finished:
     def on_step(record: Mapping[str, Any], total: int, done: int) -> None:
         desk.tell(f"step {done} of {total}")
 
-    return run_folder.carry_on(folder, on_step=on_step, on_damage=desk.tell)
+    return run_folder.resume(folder, on_step=on_step, on_damage=desk.tell)
 
 
 def _summary(done: Finished) -> dict[str, Any]:

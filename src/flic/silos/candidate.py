@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from flic.data.task import TaskName
-from flic.federation.journal import Record
-from flic.federation.loop import Schedule
+from flic.engine.journal import Record
+from flic.engine.rounds import Schedule
+from flic.engine.traffic import SentTensor
 from flic.method_settings import MethodSettings
-from flic.report.page.story import SentTensor
 from flic.silos.encoding import EncodedFederation
 from flic.silos.model import Model
 from flic.silos.settings import FitSettings

@@ -13,18 +13,19 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from flic.algorithms import build_algorithm
-from flic.algorithms.estimators import PooledLda
-from flic.algorithms.protocol import Algorithm
 from flic.data.client_data import FederatedData
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification
-from flic.federation.journal import MemoryJournal, Record
-from flic.federation.loop import Simulation
-from flic.federation.roster import Roster
-from flic.federation.sampling import num_active
-from flic.federation.work import Workshop
+from flic.engine.clients import Roster
+from flic.engine.engine import Workshop
+from flic.engine.journal import MemoryJournal, Record
+from flic.engine.rounds import Simulation
+from flic.engine.sampling import num_active
+from flic.engine.traffic import TrafficCounter
 from flic.method_settings import MethodSettings
+from flic.methods import build_algorithm
+from flic.methods.baselines.estimators import PooledLda
+from flic.methods.protocol import Algorithm
 from flic.silos.candidate import Candidate, Learned, schedule
 from flic.silos.encoding import (
     EncodedFederation,
@@ -41,7 +42,6 @@ from flic.silos.mixing import Mix
 from flic.silos.model import Model
 from flic.silos.models import BoostedModel, LinearModel, NetworkModel
 from flic.silos.settings import FitSettings
-from flic.silos.traffic import Overheard
 
 #: FedAvg lives by averaging often, and has no use for the shared hidden layer of FLIC-HL.
 AVERAGED: Mapping[str, Any] = {
@@ -156,7 +156,7 @@ class Network(Candidate):
         own = settings.method_with(self.changes)
         roster, algorithm = self._build(encoded, own, seed)
         workshop = Workshop(algorithm, roster, seed)
-        run = Run(roster, algorithm, MemoryJournal(), own, Overheard(workshop))
+        run = Run(roster, algorithm, MemoryJournal(), own, TrafficCounter(workshop))
         for record in Simulation(workshop, schedule(own), run.journal, run.runner).steps():
             on_step(record, run)
         return run
@@ -206,7 +206,7 @@ class Run:
     algorithm: Algorithm
     journal: MemoryJournal
     settings: MethodSettings
-    runner: Overheard
+    runner: TrafficCounter
 
 
 OnStep = Callable[[Record, Run], None]

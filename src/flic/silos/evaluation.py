@@ -12,7 +12,7 @@ from functools import cache, cached_property
 import numpy as np
 
 from flic.data.task import Classification, TaskName
-from flic.federation.runners import open_workers
+from flic.engine.runners import open_workers
 from flic.silos.candidate import Candidate, Learned
 from flic.silos.candidates import CANDIDATES
 from flic.silos.choice import (

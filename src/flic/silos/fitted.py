@@ -10,8 +10,8 @@ import pandas as pd
 from torch import Tensor
 
 from flic.data.task import Classification, Task
+from flic.engine.journal import Record
 from flic.errors import ConfigError, DataError
-from flic.federation.journal import Record
 from flic.silos.choice import Experience
 from flic.silos.linked_columns import LinkedState
 from flic.silos.mixing import Weighed
@@ -146,7 +146,7 @@ class FittedFederation:
     temperatures: Mapping[str, float]
     weights: Weighed  # of candidates in the mix of a newcomer
     records: Sequence[Record]  # of flic's rounds
-    portrait: Mapping[str, Any]  # plain values for the report: scores, latent view, traffic
+    report_data: Mapping[str, Any]  # plain values for the report: scores, latent view, traffic
     environment: Mapping[str, str]  # versions and machine of the fit
     notices: Sequence[str] = ()
     linked: LinkedState | None = None  # of linked columns, likewise

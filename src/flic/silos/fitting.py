@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from flic.data.task import TaskName
+from flic.digests import environment
+from flic.engine.runners import one_thread
 from flic.errors import ConfigError
-from flic.federation.runners import one_thread
-from flic.report.run_folder import environment
 from flic.silos.candidate import Learned
 from flic.silos.candidates import CANDIDATES, FlicNetwork, Network
 from flic.silos.encoding import EncodedFederation
@@ -18,7 +18,7 @@ from flic.silos.evaluation import Bench, Trial, work_through
 from flic.silos.fitted import FittedClient, FittedFederation
 from flic.silos.linked_columns import LinkedColumns, explanations
 from flic.silos.mixing import Mix, Weighed
-from flic.silos.portrait import portrait
+from flic.silos.report_data import report_data
 from flic.silos.settings import FitSettings
 from flic.silos.shelf import Shelf
 from flic.silos.splits import outer_splits
@@ -74,8 +74,8 @@ def _fit(bench: Bench, workers: int, on_step: OnStep) -> FittedFederation:
         temperatures=final.temperatures,
         weights=final.weights.of_all,
         records=learned[FlicNetwork.name].records if FlicNetwork.name in learned else (),
-        portrait={
-            **portrait(bench, splits[0], results[0].trial.temperatures.get(FlicNetwork.name)),
+        report_data={
+            **report_data(bench, splits[0], results[0].trial.temperatures.get(FlicNetwork.name)),
             "traffic": _traffic(federation.names, learned),
         },
         environment=environment(),

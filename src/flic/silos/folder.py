@@ -142,7 +142,7 @@ def _files(fitted: FittedFederation) -> dict[str, bytes]:
     files = {
         "verdict.json": _json(fitted.verdict.dump()),
         "rounds.json": _json(fitted.records),
-        "portrait.json": _json(fitted.portrait),
+        "portrait.json": _json(fitted.report_data),
         "shared.safetensors": save_tensors({n: t.contiguous() for n, t in fitted.shared.items()}),
         "linked.safetensors": save_tensors(
             {n: t.contiguous() for n, t in fitted.linked.tensors.items()} if fitted.linked else {}
@@ -257,7 +257,7 @@ def _federation(body: Mapping[str, Any], files: Mapping[str, bytes]) -> FittedFe
         temperatures=body["temperatures"],
         weights=body["weights"],
         records=parse_json(files["rounds.json"]),
-        portrait=parse_json(files["portrait.json"]),
+        report_data=parse_json(files["portrait.json"]),
         environment=body["environment"],
         notices=body["notices"],
     )

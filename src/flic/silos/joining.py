@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flic.algorithms import build_algorithm
-from flic.algorithms.protocol import ServerState
 from flic.data.client_data import FederatedData
 from flic.data.task import Task as Question
+from flic.engine.clients import Roster
+from flic.engine.engine import Stage, Task, Workshop
+from flic.engine.runners import one_thread
 from flic.errors import ConfigError
-from flic.federation.roster import Roster
-from flic.federation.runners import one_thread
-from flic.federation.work import Stage, Task, Workshop
 from flic.method_settings import Duration, MethodSettings
+from flic.methods import build_algorithm
+from flic.methods.protocol import ServerState
 from flic.silos.candidate import Candidate, Learned
 from flic.silos.candidates import CANDIDATES, FlicNetwork
 from flic.silos.encoding import EncodedFederation, EncodedSilo, in_space, linked_features

@@ -10,26 +10,26 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from flic.algorithms.agreed import Agreed
-from flic.algorithms.experts import Known
-from flic.algorithms.linked import Linked
-from flic.algorithms.pooling import Sent
-from flic.algorithms.questions import EXPERTS
-from flic.algorithms.unlikeness import unlike
-from flic.alignment.hiding import rare_indicators
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema, SharedFeatures
 from flic.data.task import Task
-from flic.federation.journal import MemoryJournal
-from flic.federation.loop import Simulation
-from flic.federation.roster import Roster
-from flic.federation.work import Workshop
+from flic.engine.clients import Roster
+from flic.engine.engine import Workshop
+from flic.engine.journal import MemoryJournal
+from flic.engine.rounds import Simulation
+from flic.engine.traffic import TrafficCounter
+from flic.methods.linked.agreement import Agreed
+from flic.methods.linked.client import Known
+from flic.methods.linked.client_sums import Sent
+from flic.methods.linked.hiding import rare_indicators
+from flic.methods.linked.link_checks import unlike
+from flic.methods.linked.method import Linked
+from flic.methods.linked.tuning import EXPERTS
 from flic.shapes import Named
 from flic.silos.candidate import Candidate, Learned, schedule
 from flic.silos.encoding import EncodedFederation, EncodedSilo, linked_features, linked_spaces
 from flic.silos.models import LinkedModel
 from flic.silos.settings import FitSettings
-from flic.silos.traffic import Overheard
 from flic.tables.encoder import TableEncoder
 
 
@@ -72,7 +72,7 @@ class LinkedColumns(Candidate):
         roster = Roster(data, settings.method.embedding, dtype=torch.float32)
         algorithm = Linked(settings.method, roster.population, seed=seed, dtype=torch.float64)
         journal, workshop = MemoryJournal(), Workshop(algorithm, roster, seed)
-        runner = Overheard(workshop)
+        runner = TrafficCounter(workshop)
         for _ in Simulation(workshop, schedule(settings.method), journal, runner).steps():
             pass
         assert journal.server is not None

@@ -12,16 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flic.algorithms import build_algorithm
-from flic.algorithms.experts import apply_mix
-from flic.algorithms.pooling import Sent
-from flic.algorithms.protocol import Algorithm, ServerState
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification, Regression, Task
+from flic.engine.clients import Roster
 from flic.errors import ConfigError, DamagedModel
-from flic.federation.roster import Roster
 from flic.method_settings import MethodSettings
+from flic.methods import build_algorithm
+from flic.methods.linked.client import apply_mix
+from flic.methods.linked.client_sums import Sent
+from flic.methods.protocol import Algorithm, ServerState
 from flic.silos.model import Features, Model, Saved, log_probabilities, tempered
 
 

@@ -16,8 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from flic.digests import digest_of, digest_of_arrays, digest_of_code
-from flic.files import make_folder, write_atomically
-from flic.report.run_folder import alone_in
+from flic.files import alone_in, make_folder, write_atomically
 from flic.silos.settings import FitSettings
 from flic.silos.splits import Rows
 from flic.tables import TableFederation

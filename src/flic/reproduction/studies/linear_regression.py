@@ -16,7 +16,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flic.algorithms.linear_regression import (
+from flic.data.linear_oracle import (
+    LabelledRows,
+    LinearOracle,
+    LinearOracleConfig,
+    OracleClient,
+    make_linear_oracle,
+)
+from flic.engine.sampling import active_clients
+from flic.gaussians import AffineMap, Gaussian
+from flic.methods.linear_regression import (
     EmbeddedRows,
     contraction_bound,
     estimated_embedding,
@@ -27,16 +36,7 @@ from flic.algorithms.linear_regression import (
     representation,
     run,
 )
-from flic.algorithms.protocol import ServerState
-from flic.data.linear_oracle import (
-    LabelledRows,
-    LinearOracle,
-    LinearOracleConfig,
-    OracleClient,
-    make_linear_oracle,
-)
-from flic.federation.sampling import active_clients
-from flic.gaussians import AffineMap, Gaussian
+from flic.methods.protocol import ServerState
 from flic.reproduction.study import WHICH, Cell, Desk, Results, Scope, Study, Table, listed
 from flic.seeding import generator
 

@@ -19,9 +19,9 @@ from flic.data.modalities import ModalitiesConfig, make_modalities
 from flic.data.schema import FeatureSchema
 from flic.data.toy import ToyConfig, make_toy
 from flic.data.views import ViewsConfig, make_views
-from flic.report.run_folder import simulate
 from flic.reproduction.arms import revision
 from flic.reproduction.study import WHICH, Cell, Desk, Results, Scope, Study, Table, Value, listed
+from flic.runs.run_folder import simulate
 from flic.seeding import generator
 
 if TYPE_CHECKING:

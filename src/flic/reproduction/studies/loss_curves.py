@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from flic.algorithms.flic import FlicHL
-from flic.algorithms.protocol import Generators, ServerState, Stack, Visit
 from flic.config import RunConfig, resolve
 from flic.data.batches import BatchPlan
 from flic.data.source import load_data
 from flic.data.stacked import StackedData
-from flic.descent import Losses, LossFn
-from flic.federation.journal import MemoryJournal
-from flic.federation.loop import Schedule, Simulation
-from flic.federation.roster import Roster
-from flic.federation.runners import open_runner
-from flic.federation.work import Workshop
+from flic.engine.clients import Roster
+from flic.engine.engine import Workshop
+from flic.engine.journal import MemoryJournal
+from flic.engine.rounds import Schedule, Simulation
+from flic.engine.runners import open_runner
 from flic.method_settings import TrainingConfig
+from flic.methods.flic.method import FlicHL
+from flic.methods.protocol import Generators, ServerState, Stack, Visit
+from flic.networks.descent import Losses, LossFn
 from flic.reproduction.study import Cell, Desk, Results, Scope, Study, Table, Value
 from flic.settings import merge
 from flic.shapes import Named

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from flic.config import RunConfig, resolve
 from flic.data.source import load_data
-from flic.report.comparison import Cell as Ran
-from flic.report.comparison import Row, compare
-from flic.report.metrics import Outcome, Scores
-from flic.report.run_folder import simulate
 from flic.reproduction.arms import revision
 from flic.reproduction.study import WHICH, Cell, Desk, Results, Scope, Study, Table, Value, listed
+from flic.runs.comparison import Cell as Ran
+from flic.runs.comparison import Row, compare
+from flic.runs.metrics import Outcome, Scores
+from flic.runs.run_folder import simulate
 from flic.settings import merge
 
 if TYPE_CHECKING:

@@ -13,15 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flic.algorithms import build_algorithm
-from flic.alignment.anchors import mean_name
 from flic.config import resolve
 from flic.data.client_data import Split
 from flic.data.source import load_data
 from flic.data.stacked import StackedRows
-from flic.federation.roster import Roster
-from flic.federation.work import Task, Workshop
+from flic.engine.clients import Roster
+from flic.engine.engine import Task, Workshop
 from flic.gaussians import Gaussian, wasserstein2_sq
+from flic.methods import build_algorithm
+from flic.methods.flic.anchors import mean_name
 from flic.reproduction.study import WHICH, Cell, Desk, Results, Scope, Study, Table, Value, listed
 
 if TYPE_CHECKING:

@@ -1,0 +1,254 @@
+"""A journal on disk: every step is committed by one atomic rename, and survives `kill -9`.
+
+checkpoints/
+  00007.json            the commit: record, SHA-256 of every file it needs, and of what made it
+  00007.server.safetensors
+  00007.0.safetensors   private states of the clients that changed, stack by stack
+Files of earlier steps stay as long as a client's latest state, or the one before the last commit,
+lies in them. A commit that does not match its checksums is refused and the previous one used. One
+that was made with other settings, data or code is of another run, and nothing is touched.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load, save
+from torch import Tensor
+
+from flic.digests import digest, digest_of
+from flic.engine.journal import Record
+from flic.errors import DamagedCheckpoint, OtherRun
+from flic.files import make_folder, parse_json, read_bytes, write_atomically
+from flic.methods.protocol import ServerState
+from flic.shapes import Named
+
+VERSION = 1
+
+Origin = Mapping[str, str]
+"""What a run is made with, such as "settings", "data" and "code" → SHA-256."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One finished step as it lies on disk."""
+
+    number: int
+    record: Record
+    files: Mapping[str, str]  # file name → SHA-256 of what this step wrote
+    clients: Mapping[str, str]  # client → file, of the clients that changed in this step
+    origin: Origin
+
+    def dump(self) -> bytes:
+        """JSON with a checksum over itself."""
+        body = {
+            "version": VERSION,
+            "number": self.number,
+            "record": self.record,
+            "files": dict(self.files),
+            "clients": dict(self.clients),
+            "origin": dict(self.origin),
+        }
+        return json.dumps({"sha256": digest_of(body), "commit": body}).encode()
+
+    @classmethod
+    def parse(cls, content: bytes) -> "Commit":
+        """The commit, if it is what was written."""
+        outer = parse_json(content)
+        body = outer["commit"]
+        if outer["sha256"] != digest_of(body):
+            raise ValueError("the checksum does not match")
+        if body["version"] != VERSION:
+            raise ValueError(f"version {body['version']}, expected {VERSION}")
+        origin = body.get("origin", {})
+        return cls(body["number"], body["record"], body["files"], body["clients"], origin)
+
+
+class DiskJournal:
+    """Journal of one run in a folder."""
+
+    def __init__(self, folder: Path, origin: Origin | None = None) -> None:
+        """Open the journal of the run with this origin; without one, it is any run's.
+
+        A damaged last commit is set aside (see `notices`).
+
+        Raises:
+            OtherRun: a commit has another origin.
+        """
+        self._folder = folder
+        self._origin = origin or {}
+        make_folder(folder)
+        self.notices: list[str] = []
+        self.server: ServerState | None = None
+        self._commits: list[Commit] = []
+        self._place: dict[str, str] = {}  # client → file with its committed state
+        self._residents: Counter[str] = Counter()  # file → clients whose state lies in it
+        self._retiring: set[str] = set()  # files that only the commit before the last needs
+        self._pending: dict[str, str] = {}
+        self._written: dict[str, str] = {}
+        self._load()
+
+    @property
+    def records(self) -> list[Record]:
+        """Records of the committed steps, oldest first."""
+        return [commit.record for commit in self._commits]
+
+    # ---- one step ------------------------------------------------------------------------
+
+    def states(self, names: Sequence[str]) -> list[Named | None]:
+        """Latest private state of each client, pending ones included; None before any."""
+        where = {name: self._pending.get(name, self._place.get(name)) for name in names}
+        found: dict[str, dict[str, Tensor]] = {}
+        for file in {f for f in where.values() if f is not None}:
+            found |= self._read(file, [n for n, f in where.items() if f == file])
+        return [found.get(name) for name in names]
+
+    def put(self, states: Mapping[str, Named]) -> None:
+        """Write new states of some clients for the commit to come."""
+        if not states:
+            return
+        file = f"{len(self._commits):05d}.{len(self._written)}.safetensors"
+        flat = {
+            f"{name}/{n}": v.contiguous() for name, own in states.items() for n, v in own.items()
+        }
+        self._write(file, save(flat))
+        self._pending |= dict.fromkeys(states, file)
+
+    def commit(self, server: ServerState, record: Record) -> None:
+        """Finish the step."""
+        number = len(self._commits)
+        shared = {name: value.contiguous() for name, value in server.shared.items()}
+        self._write(_server_file(number), save(shared, {"round": str(server.round)}))
+        # Through JSON, so that a record reads the same before and after a resume.
+        record = json.loads(json.dumps(record))
+        commit = Commit(number, record, self._written, self._pending, self._origin)
+        write_atomically(self._folder / _commit_file(number), commit.dump())
+        self.server = server
+        self._pending, self._written = {}, {}
+        for file in self._count(commit):
+            (self._folder / file).unlink(missing_ok=True)
+
+    def _write(self, file: str, content: bytes) -> None:
+        write_atomically(self._folder / file, content)
+        self._written[file] = digest(content)
+
+    def _read(self, file: str, names: Sequence[str]) -> dict[str, dict[str, Tensor]]:
+        wanted = set(names)
+        states: dict[str, dict[str, Tensor]] = {}
+        with safe_open(self._folder / file, framework="pt") as tensors:
+            for key in tensors.keys():  # noqa: SIM118 - not a mapping
+                name, parameter = key.rsplit("/", 1)
+                if name in wanted:
+                    states.setdefault(name, {})[parameter] = tensors.get_tensor(key)
+        return states
+
+    def _count(self, commit: Commit) -> list[str]:
+        """Take a commit into account; files that neither it nor the one before needs any more.
+
+        The work depends on the clients that changed, not on those registered.
+        """
+        self._commits.append(commit)
+        left = {self._place[name] for name in commit.clients if name in self._place}
+        for name, file in commit.clients.items():
+            if name in self._place:
+                self._residents[self._place[name]] -= 1
+            self._residents[file] += 1
+            self._place[name] = file
+        own = {*commit.files} - {_server_file(commit.number)}
+        empty = {file for file in self._retiring | own if not self._residents[file]} - left
+        self._retiring = {file for file in left if not self._residents[file]}
+        return [*sorted(empty), _server_file(commit.number - 2)]
+
+    # ---- opening -------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        """The longest sound run of commits; what comes after it is said and set aside."""
+        commits, damage = self._read_commits()
+        self._refuse_other(commits)
+        while commits:
+            try:
+                self.server = self._verified_server(commits)
+                break
+            except DamagedCheckpoint as error:
+                if damage is not None:  # files of steps before the previous one are gone
+                    raise DamagedCheckpoint(
+                        f"{damage}, and the step before it can no longer be restored: {error}. The "
+                        "run cannot go on; start it anew in another folder."
+                    ) from error
+                damage = error
+                commits.pop()
+        for commit in commits:
+            self._count(commit)
+        if damage is not None:
+            self._set_aside(len(commits), damage)
+        self._sweep()
+
+    def _read_commits(self) -> tuple[list[Commit], DamagedCheckpoint | None]:
+        """Commits up to the first that is not what was written."""
+        commits: list[Commit] = []
+        while (path := self._folder / _commit_file(len(commits))).exists():
+            try:
+                commit = Commit.parse(read_bytes(path))
+                if commit.number != len(commits):
+                    raise ValueError(f"it is of step {commit.number}")
+                commits.append(commit)
+            except (ValueError, KeyError, TypeError) as error:
+                return commits, DamagedCheckpoint(f"checkpoint {path} is damaged ({error})")
+        return commits, None
+
+    def _refuse_other(self, commits: Sequence[Commit]) -> None:
+        """Refuse commits that were not made with what this run is made with."""
+        for commit in commits:
+            other = [what for what, own in self._origin.items() if commit.origin.get(what) != own]
+            if other:
+                path = self._folder / _commit_file(commit.number)
+                raise OtherRun(
+                    f"checkpoint {path} was not made with the {' and the '.join(other)} that the "
+                    "run has now; expected the same, or what is reported would not be what was "
+                    "computed. Put back what was changed, or start a new run in another folder."
+                )
+
+    def _sweep(self) -> None:
+        """Remove what an interrupted step left behind."""
+        numbers = {commit.number for commit in self._commits[-2:]}
+        needed = {*self._place.values(), *self._retiring, *map(_server_file, numbers)}
+        for path in [*self._folder.glob("*.safetensors"), *self._folder.glob(".*.tmp")]:
+            if path.name not in needed:
+                path.unlink()
+
+    def _verified_server(self, commits: Sequence[Commit]) -> ServerState:
+        """Server state of the last commit, once every file it needs is what was written."""
+        digests = {file: digest for c in commits for file, digest in c.files.items()}
+        latest = {name: file for c in commits for name, file in c.clients.items()}
+        for file in sorted({*latest.values(), _server_file(commits[-1].number)}):
+            path = self._folder / file
+            if not path.exists() or digest(path.read_bytes()) != digests.get(file):
+                raise DamagedCheckpoint(f"checkpoint file {path} is damaged or missing")
+        return self._server_state(commits[-1])
+
+    def _server_state(self, commit: Commit) -> ServerState:
+        path = self._folder / _server_file(commit.number)
+        try:
+            with safe_open(path, framework="pt") as tensors:
+                round = int(tensors.metadata()["round"])
+        except SafetensorError as error:  # an empty server state has no tensors but is sound
+            raise DamagedCheckpoint(f"checkpoint file {path} is damaged ({error})") from error
+        return ServerState(round, load(path.read_bytes()))
+
+    def _set_aside(self, number: int, error: Exception) -> None:
+        used = f"step {number - 1}" if number else "the beginning"
+        self.notices.append(f"{error}: it is not used; the run goes on from {used}.")
+        for path in self._folder.glob("[0-9]*.json"):
+            if path.stem.isdecimal() and int(path.stem) >= number:
+                path.rename(path.with_suffix(".damaged"))
+
+
+def _commit_file(number: int) -> str:
+    return f"{number:05d}.json"
+
+
+def _server_file(number: int) -> str:
+    return f"{number:05d}.server.safetensors"

@@ -1,0 +1,107 @@
+"""Who is registered, and how clients are laid side by side.
+
+A stack holds clients of one architecture, largest first. Padding depends on the federation as a
+whole and never on the cohort, so that stacking changes results by rounding alone.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from flic.data.client_data import ClientData, FederatedData
+from flic.data.stacked import StackedData
+from flic.method_settings import EmbeddingConfig
+from flic.methods.protocol import Population, Stack
+from flic.networks.base import Embedding
+from flic.networks.build import build_embedding, pad_features, stack_widths, trim_features
+from flic.shapes import Named
+
+
+class Roster:
+    """The clients of a federation by name, and their common padding."""
+
+    def __init__(
+        self, data: FederatedData, embedding: EmbeddingConfig, *, dtype: torch.dtype
+    ) -> None:
+        self.data = data
+        self.dtype = dtype
+        self._embedding = embedding
+        self._clients = {client.name: client for client in data.clients}
+        self._widths = stack_widths([client.schema for client in data.clients])
+        self._architectures = {name: self._architecture(name) for name in self._clients}
+        self._slots = max(len(client.classes) for client in data.clients)
+        self._longest = self._longest_by_architecture()
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all clients."""
+        return list(self._clients)
+
+    def __getitem__(self, name: str) -> ClientData:
+        return self._clients[name]
+
+    @cached_property
+    def population(self) -> Population:
+        """What everyone may know of the federation."""
+        return Population.of(self.data.clients, self.data.task)
+
+    def split(self, names: Iterable[str], *, stack_width: int) -> list[tuple[str, ...]]:
+        """Stacks of at most `stack_width` clients: one architecture each, largest first."""
+        alike: dict[Embedding, list[str]] = {}
+        for name in sorted(names, key=lambda n: (-len(self[n].train), n)):
+            alike.setdefault(self.architecture(name), []).append(name)
+        return [
+            tuple(members[start : start + size])
+            for members in alike.values()
+            for size in [_even_size(len(members), stack_width)]
+            for start in range(0, len(members), size)
+        ]
+
+    def architecture(self, name: str) -> Embedding:
+        """φ's architecture of a client, at its padded width."""
+        return self._architectures[name]
+
+    def _architecture(self, name: str) -> Embedding:
+        schema = self[name].schema
+        return build_embedding(schema, self._embedding, width=self._widths.get(schema.dim))
+
+    def _longest_by_architecture(self) -> dict[Embedding, int]:
+        """Training rows of the largest client of each architecture, which batches are padded to."""
+        longest: dict[Embedding, int] = {}
+        for name, client in self._clients.items():
+            embedding = self.architecture(name)
+            longest[embedding] = max(longest.get(embedding, 0), len(client.train))
+        return longest
+
+    def stacked_data(self, names: Sequence[str]) -> StackedData:
+        """Training rows of one stack."""
+        return StackedData.of(
+            [self[name] for name in names],
+            task=self.data.task,
+            width=self.architecture(names[0]).dim,
+            slots=self._slots,
+            longest=self._longest[self.architecture(names[0])],
+            dtype=self.dtype,
+        )
+
+    def stack(self, names: Sequence[str], states: Sequence[Named]) -> Stack:
+        """Private parameters of several clients with a leading client axis."""
+        embedding = self.architecture(names[0])
+        padded = [pad_features(state, embedding.dim) for state in states]
+        return Stack(embedding, {n: torch.stack([s[n] for s in padded]) for n in padded[0]})
+
+    def unstack(self, names: Sequence[str], stack: Stack) -> dict[str, dict[str, Tensor]]:
+        """Private parameters of each client, features unpadded, in memory of their own."""
+        return {name: self._own(name, i, stack.private) for i, name in enumerate(names)}
+
+    def _own(self, name: str, place: int, private: Named) -> dict[str, Tensor]:
+        own = {n: value[place] for n, value in private.items()}
+        trimmed: Mapping[str, Tensor] = trim_features(own, self[name].schema.dim)
+        return {n: value.clone() for n, value in trimmed.items()}
+
+
+def _even_size(members: int, limit: int) -> int:
+    """Size of stacks that divide `members` evenly without exceeding `limit`."""
+    return -(-members // -(-members // limit))

@@ -1,0 +1,66 @@
+"""Where a run keeps clients' private state and its finished steps.
+
+A run is a sequence of steps: preparation, one per round, the last round. A step first puts the
+new states of its clients, stack by stack, and then commits them together with the server's state
+and a record of what was measured. What was put but not committed never happened.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from flic.methods.protocol import ServerState
+from flic.shapes import Named
+
+Record = dict[str, Any]
+"""What a step measured: plain numbers and names, ready for JSON."""
+
+
+class Journal(Protocol):
+    """Store of one run."""
+
+    @property
+    def records(self) -> Sequence[Record]:
+        """Records of the committed steps, oldest first."""
+        ...
+
+    @property
+    def server(self) -> ServerState | None:
+        """Server state of the last committed step; None before the first."""
+        ...
+
+    def states(self, names: Sequence[str]) -> list[Named | None]:
+        """Latest private state of each client, pending ones included; None before any."""
+        ...
+
+    def put(self, states: Mapping[str, Named]) -> None:
+        """Keep new states of some clients for the commit to come."""
+        ...
+
+    def commit(self, server: ServerState, record: Record) -> None:
+        """Finish the step."""
+        ...
+
+
+class MemoryJournal:
+    """A journal that lasts as long as the process; for small federations and tests."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.server: ServerState | None = None
+        self._states: dict[str, Named] = {}
+        self._pending: dict[str, Named] = {}
+
+    def states(self, names: Sequence[str]) -> list[Named | None]:
+        """Latest private state of each client, pending ones included; None before any."""
+        return [self._pending.get(name, self._states.get(name)) for name in names]
+
+    def put(self, states: Mapping[str, Named]) -> None:
+        """Keep new states of some clients for the commit to come."""
+        self._pending |= states
+
+    def commit(self, server: ServerState, record: Record) -> None:
+        """Finish the step."""
+        self._states |= self._pending
+        self._pending = {}
+        self.server = server
+        self.records.append(record)

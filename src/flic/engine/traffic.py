@@ -1,0 +1,61 @@
+"""Counts of what leaves each client, tensor by tensor."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from flic.engine.engine import Answer, Task, Workshop
+from flic.engine.runners import InProcess
+
+
+@dataclass(frozen=True)
+class SentTensor:
+    """A tensor that leaves a client: bytes of one sending, and how often it was sent."""
+
+    name: str
+    shape: Sequence[int]
+    bytes: int
+    times: int
+
+    @property
+    def total(self) -> int:
+        """Bytes over all sendings."""
+        return self.bytes * self.times
+
+
+@dataclass(frozen=True)
+class ClientTraffic:
+    """What left one client; no tensors where it sent nothing."""
+
+    client: str
+    tensors: Sequence[SentTensor]
+
+    @property
+    def total(self) -> int:
+        """Bytes that left the client."""
+        return sum(tensor.total for tensor in self.tensors)
+
+
+class TrafficCounter(InProcess):
+    """A runner in this process that counts every tensor a client sends."""
+
+    def __init__(self, workshop: Workshop) -> None:
+        super().__init__(workshop)
+        self._times: Counter[tuple[str, str, tuple[int, ...], int]] = Counter()
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[Answer]:
+        """Answers in the order of the tasks."""
+        for answer in super().run(tasks):
+            for update in answer.updates:
+                for name, entry in update.entries.items():
+                    value = entry.value
+                    size = value.numel() * value.element_size()
+                    self._times[update.client, name, tuple(value.shape), size] += 1
+            yield answer
+
+    def sent(self) -> dict[str, list[SentTensor]]:
+        """Tensors that each client sent, in the order of their first sending."""
+        found: dict[str, list[SentTensor]] = {}
+        for (client, name, shape, size), times in self._times.items():
+            found.setdefault(client, []).append(SentTensor(name, shape, size, times))
+        return found

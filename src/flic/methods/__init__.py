@@ -1,0 +1,78 @@
+"""Part 5 of the flow: every method as a client half and a server half, chosen by name."""
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from flic.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+    from flic.method_settings import MethodSettings
+    from flic.methods.protocol import Algorithm, Population
+
+
+class Methods(Mapping[str, "type[Algorithm]"]):
+    """Methods by name; the file of one is imported when it is asked for.
+
+    To know the names alone, as commands do, costs no import.
+    """
+
+    def __init__(self, homes: Mapping[str, str]) -> None:
+        self._homes = homes
+
+    def __getitem__(self, name: str) -> "type[Algorithm]":
+        module, kind = self._homes[name].split(":")
+        return getattr(import_module(f"{__name__}.{module}"), kind)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._homes
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._homes)
+
+    def __len__(self) -> int:
+        return len(self._homes)
+
+
+METHODS = Methods(
+    {
+        "local": "baselines.local:Local",
+        "flic-class": "flic.method:FlicClass",
+        "flic-hl": "flic.method:FlicHL",
+        "permuted-anchors": "baselines.permuted_anchors:PermutedAnchors",
+        "hetfedrep": "baselines.hetfedrep:HetFedRep",
+        "fedhenn": "baselines.fedhenn:FedHeNN",
+        "within-space": "baselines.within_space:WithinSpace",
+        "fedavg": "baselines.fedavg:FedAvg",
+        "linked": "linked.method:Linked",
+        "lda": "baselines.estimators:Lda",
+        "logistic": "baselines.estimators:Logistic",
+        "ridge": "baselines.estimators:Ridge",
+        "boosting": "baselines.estimators:Boosting",
+    }
+)
+
+
+def build_algorithm(
+    name: str,
+    settings: "MethodSettings",
+    population: "Population",
+    *,
+    seed: int,
+    dtype: "torch.dtype | None" = None,
+) -> "Algorithm":
+    """The method of that name, ready to run; in single precision unless told otherwise."""
+    import torch
+
+    if name not in METHODS:
+        raise ConfigError(f"method is {name!r}; expected one of {', '.join(METHODS)}.")
+    task = population.task.name
+    if task not in METHODS[name].tasks:
+        able = [method for method, kind in METHODS.items() if task in kind.tasks]
+        raise ConfigError(
+            f"method is {name!r}, which does {' and '.join(METHODS[name].tasks)}; these data ask "
+            f"for {task}. Choose one of {', '.join(able)}."
+        )
+    return METHODS[name](settings, population, seed=seed, dtype=dtype or torch.float32)

@@ -1,0 +1,1 @@
+"""Methods that FLIC is compared with."""

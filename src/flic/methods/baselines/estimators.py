@@ -1,0 +1,185 @@
+"""Strong simple baselines: a scikit-learn estimator per client, fitted on its own rows.
+
+They take no part in rounds and share nothing; fitting is deterministic, so a prediction fits
+anew instead of storing a foreign model. scikit-learn is imported where it is used, here and in the
+data: it takes as long as torch, and every process would pay for it.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flic.data.client_data import ClientData, Split
+from flic.data.stacked import StackedData
+from flic.data.task import Regression
+from flic.errors import DataError
+from flic.method_settings import MethodSettings
+from flic.methods.protocol import (
+    Algorithm,
+    Generators,
+    Population,
+    ServerState,
+    Stack,
+    Update,
+    Visit,
+)
+from flic.networks.base import Embedding
+
+
+class PerClientEstimator(Algorithm):
+    """One scikit-learn estimator per client."""
+
+    has_rounds = False
+
+    def __init__(
+        self, settings: MethodSettings, population: Population, *, seed: int, dtype: torch.dtype
+    ) -> None:
+        self.settings = settings.estimators
+        self.population = population
+        self.seed = seed
+        self.dtype = dtype
+
+    @abstractmethod
+    def estimator(self) -> Any:
+        """A fresh estimator of scikit-learn's interface."""
+
+    def init_server(self) -> ServerState:
+        return ServerState(0, {})
+
+    def init_client(self, client: ClientData, embedding: Embedding) -> dict[str, Tensor]:
+        del client, embedding
+        return {}
+
+    def prepare(
+        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
+    ) -> Visit:
+        del server, data, rngs
+        return Visit(stack, [], {})
+
+    client_update = adapt = prepare
+
+    def aggregate(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
+        del updates
+        return server
+
+    def predict(
+        self, server: ServerState, stack: Stack, data: StackedData, splits: Sequence[Split]
+    ) -> list[Tensor]:
+        del server, stack
+        pairs = zip(data.clients, splits, strict=True)
+        return [self._scores(client, split) for client, split in pairs]
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether labels are real responses."""
+        return isinstance(self.population.task, Regression)
+
+    def _scores(self, client: ClientData, split: Split) -> Tensor:
+        scores = torch.full((len(split), self.population.task.num_outputs), float("-inf"))
+        if not len(split):
+            return scores
+        model = self._fitted(client)
+        if self.is_regression:
+            return torch.from_numpy(model.predict(split.x.numpy())).to(self.dtype)[:, None]
+        probabilities = model.predict_proba(split.x.numpy())
+        floor = np.finfo(probabilities.dtype).tiny
+        scores[:, model.classes_] = torch.from_numpy(np.log(probabilities.clip(floor))).float()
+        return scores
+
+    def _fitted(self, client: ClientData) -> Any:
+        x, y = client.train.x.numpy(), client.train.y.numpy()
+        try:
+            return self.estimator().fit(x, y)
+        except ValueError as error:
+            kinds = "" if self.is_regression else f" of {len(client.classes)} classes"
+            raise DataError(
+                f"client {client.name!r} has {len(y)} training rows{kinds}, and {self.name} cannot "
+                f"be fitted to them: {error} Give the client more rows, or leave the method out."
+            ) from error
+
+
+class PooledLda:
+    """Linear discriminant analysis with one Ledoit-Wolf covariance of all within-class residuals.
+
+    scikit-learn's own shrinks class by class, which needs two rows of each, and solves by least
+    squares, which takes seconds for a client with 700 features.
+    """
+
+    def fit(self, x: np.ndarray, y: np.ndarray) -> "PooledLda":
+        """Fit to rows and labels."""
+        from sklearn.covariance import ledoit_wolf
+
+        self.classes_, index, counts = np.unique(y, return_inverse=True, return_counts=True)
+        means = np.stack([x[index == c].mean(0) for c in range(len(counts))]).astype(float)
+        residuals = x - means[index]
+        spread = residuals.std(0)
+        # Where every class is one row, or copies of one, only the means are left to compare.
+        spread[spread == 0] = spread.max() or 1.0
+        covariance, _ = ledoit_wolf(residuals / spread, assume_centered=True)
+        covariance += (1e-6 if covariance.any() else 1.0) * np.eye(len(covariance))
+        self.weights_ = np.linalg.solve(covariance, means.T / spread[:, None]) / spread[:, None]
+        self.bias_ = np.log(counts / len(y)) - (means.T * self.weights_).sum(0) / 2
+        return self
+
+    def predict_proba(self, x: np.ndarray) -> np.ndarray:
+        """Class probabilities of rows."""
+        scores = torch.from_numpy(x @ self.weights_ + self.bias_)
+        return scores.softmax(1).numpy()
+
+
+class Lda(PerClientEstimator):
+    """Linear discriminant analysis with Ledoit-Wolf shrinkage."""
+
+    name = "lda"
+    tasks = ("classification",)
+
+    def estimator(self) -> Any:
+        return PooledLda()
+
+
+class Logistic(PerClientEstimator):
+    """Logistic regression on standardised features."""
+
+    name = "logistic"
+    tasks = ("classification",)
+
+    def estimator(self) -> Any:
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        return make_pipeline(
+            StandardScaler(), LogisticRegression(C=self.settings.logistic_c, max_iter=2000)
+        )
+
+
+class Ridge(PerClientEstimator):
+    """Linear regression on standardised features; leave-one-out chooses the penalty."""
+
+    name = "ridge"
+    tasks = ("regression",)
+
+    def estimator(self) -> Any:
+        from sklearn.linear_model import RidgeCV
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        return make_pipeline(StandardScaler(), RidgeCV(alphas=np.logspace(-2, 4, 25)))
+
+
+class Boosting(PerClientEstimator):
+    """Gradient boosted trees."""
+
+    name = "boosting"
+
+    def estimator(self) -> Any:
+        from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+        regressor, classifier = HistGradientBoostingRegressor, HistGradientBoostingClassifier
+        kind = regressor if self.is_regression else classifier
+        rate, seed = self.settings.boosting_rate, self.seed % 2**32
+        return kind(learning_rate=rate, random_state=seed, min_samples_leaf=5)

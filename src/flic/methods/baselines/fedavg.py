@@ -1,0 +1,24 @@
+"""FedAvg by feature name: the whole network shared among clients that declare the same space.
+
+McMahan et al. 2017, with the first layer averaged feature by feature over its holders, so that
+clients may lack columns of the space. Only class offsets stay at home.
+"""
+
+from flic.methods.baselines.within_space import WithinSpace
+
+_WARM_UP_AVERAGES = 10
+
+
+class FedAvg(WithinSpace):
+    """Body and head shared per space, class offsets private."""
+
+    name = "fedavg"
+    rule_name = "offsets"
+
+    @property
+    def preparations(self) -> int:
+        """The warm-up is cut up: networks trained apart for all of it do not average well.
+
+        Under private heads (`within-space`) the same costs: heads then follow a moving body.
+        """
+        return super().preparations * min(_WARM_UP_AVERAGES, self.settings.pretraining.epochs)

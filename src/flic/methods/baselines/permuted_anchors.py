@@ -1,0 +1,24 @@
+"""The control experiment: FLIC with each client's anchors shuffled.
+
+Every client keeps C anchors and every loss of FLIC, but no anchor means the same class at two
+clients. What FLIC gains over this is what the *shared meaning* of the anchors is worth. In a
+regression each client draws by lot which of the two anchors stands for low responses.
+"""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from flic.data.stacked import StackedData
+from flic.methods.flic.method import Flic
+from flic.seeding import generator
+
+
+class PermutedAnchors(Flic):
+    """FLIC whose client i aligns class c with the anchor π_i(c)."""
+
+    name = "permuted-anchors"
+
+    def anchor_of(self, data: StackedData) -> Int[Tensor, "clients classes"]:
+        rngs = (generator(self.seed, "permutation", name) for name in data.names)
+        return torch.stack([torch.randperm(data.task.num_anchors, generator=rng) for rng in rngs])

@@ -1,0 +1,1 @@
+"""Linked features: sums of what clients have in common, in closed form."""

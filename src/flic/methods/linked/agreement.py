@@ -1,0 +1,129 @@
+"""What clients that link features agree on beforehand, and how all of them read the sums."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from flic.data.client_data import Split
+from flic.data.schema import SharedFeatures
+from flic.data.task import Classification, Task
+from flic.method_settings import LinkedConfig, Scatter
+from flic.methods.linked.sums import Detail, Layout, Moments
+from flic.seeding import generator
+from flic.shapes import Named
+
+Kind = Literal["linear", "mapped"]
+"""Sums of the features as they are, or under the random map."""
+
+DETAILS: Mapping[Scatter, Mapping[Kind, Detail]] = {
+    "off": {"linear": "off", "mapped": "off"},
+    "diagonal": {"linear": "diagonal", "mapped": "diagonal"},
+    "projected": {"linear": "diagonal", "mapped": "full"},
+    "full": {"linear": "full", "mapped": "full"},
+}
+"""What is told of the scatter of each kind of sums, from least to most."""
+
+PRIVATE = "private"
+"""The jury of clients that share nothing."""
+
+
+@dataclass(frozen=True)
+class Everyone:
+    """Sums of all clients of a space."""
+
+    source: Tensor  # what they were unpacked from
+    sums: Moments
+    shift: Float[Tensor, " p"]
+    scale: Float[Tensor, " p"]
+
+    @cached_property
+    def is_of_one_block(self) -> bool:
+        """Whether the same rows are behind every entry of the scatter."""
+        dof = self.sums.dof
+        return float(dof.min()) == float(dof.max()) > 0
+
+    @cached_property
+    def spectrum(self) -> tuple[Tensor, Tensor]:
+        """Eigenvalues and eigenvectors of the scatter in common units."""
+        return torch.linalg.eigh(self.sums.scatter / self.scale[:, None] / self.scale)
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What all clients agree on beforehand."""
+
+    settings: LinkedConfig
+    shared: Mapping[str, SharedFeatures]  # of each space
+    task: Task
+    seed: int
+    # Made once for all clients that are asked in turn.
+    _everyone: dict[tuple[str, Kind], Everyone] = field(default_factory=dict, compare=False)
+    _layouts: dict[tuple[str, Kind], Layout] = field(default_factory=dict, compare=False)
+    _maps: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict, compare=False)
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes; all responses are one."""
+        return self.task.num_classes if isinstance(self.task, Classification) else 1
+
+    @property
+    def responses(self) -> int:
+        """Columns that a response adds to the features."""
+        return 0 if isinstance(self.task, Classification) else 1
+
+    def jury(self, space: str) -> str:
+        """Clients that choose settings together: of a space, or of all that share nothing."""
+        shares_nothing = len(self.shared) > 1 and not self.shared[space].names
+        return PRIVATE if shares_nothing else space
+
+    def detail(self, kind: Kind) -> Detail:
+        """What is told at most of the scatter of a kind of sums."""
+        return DETAILS[self.settings.scatter][kind]
+
+    def layout(self, space: str, kind: Kind) -> Layout:
+        """How the sums of a space travel."""
+        if (space, kind) not in self._layouts:
+            block = self.shared[space].block
+            own = max(block, default=-1) + 1  # of the response, which everyone has
+            if kind == "mapped":
+                block, own = (0,) * self.settings.random_features, 0
+            made = Layout((*block, *(own,) * self.responses), self.num_classes)
+            self._layouts[space, kind] = made
+        return self._layouts[space, kind]
+
+    def everyone(self, state: Named, space: str, kind: Kind) -> Everyone:
+        """The sums of all."""
+        prefix, layout = f"moments.{space}.{kind}.", self.layout(space, kind)
+        source = state[prefix + "total"]
+        known = self._everyone.get((space, kind))
+        if known is None or known.source is not source:
+            names = [name for name in layout.shapes if prefix + name in state]
+            sums = layout.unpack({name: state[prefix + name] for name in names})
+            known = Everyone(source, sums, sums.mean, sums.deviation)
+            self._everyone[space, kind] = known
+        return known
+
+    def random_map(self, space: str) -> tuple[Float[Tensor, "p m"], Float[Tensor, " m"]]:
+        """Directions of shared features, each seeded by its key, and offsets."""
+        if space not in self._maps:
+            width, names = self.settings.random_features, self.shared[space].names
+            own = [torch.randn(width, generator=generator(0, "linked", space, n)) for n in names]
+            offsets = 2 * torch.rand(width, generator=generator(0, "linked", space)).double() - 1
+            self._maps[space] = torch.stack(own).double(), offsets
+        return self._maps[space]
+
+
+def class_of(agreed: Agreed, split: Split) -> Int[Tensor, " rows"]:
+    """Class of each row; all responses are one."""
+    return torch.zeros(len(split), dtype=torch.int64) if agreed.responses else split.y
+
+
+def columns_of(agreed: Agreed, split: Split) -> Float[Tensor, "rows own"]:
+    """Features of rows, and their response."""
+    x = split.x.double()
+    return torch.cat([x, split.y.double()[:, None]], 1) if agreed.responses else x

@@ -1,0 +1,333 @@
+"""The experts of linked features: what one client makes of others' sums beside its own rows.
+
+Three discriminants (`discriminants.py`), or ridge regressions: of the client's own rows alone, of
+its features with the linked ones pooled, and of random features of the linked ones. Each is linear
+in its features, so that a client's model is a handful of tensors.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from flic.data.client_data import ClientData
+from flic.methods.linked.agreement import Agreed, class_of
+from flic.methods.linked.client_sums import Pool, Sent, apply_map
+from flic.methods.linked.discriminants import (
+    Base,
+    Linear,
+    Own,
+    Shrinkage,
+    discriminants,
+    regressions,
+    scores,
+)
+from flic.methods.linked.peers import Others, Side, others_at
+from flic.methods.linked.sums import Moments
+from flic.methods.linked.tuning import (
+    EXPERTS,
+    WEIGHTS,
+    Classes,
+    Expert,
+    Responses,
+    question_of,
+)
+from flic.seeding import generator
+from flic.shapes import Named
+
+Folds = Sequence[tuple[Tensor, Tensor]]
+"""Training and held-out rows."""
+
+ROWS_AT_ONCE = 512
+"""Held-out rows whose answers under all settings are in memory together."""
+
+
+class Known:
+    """What one client knows after the server has answered: others' sums beside its own rows."""
+
+    def __init__(
+        self, agreed: Agreed, shared: Named, client: ClientData, sent: Sent | None = None
+    ) -> None:
+        self.agreed, self.shared, self.client = agreed, shared, client
+        self.question = question_of(agreed.task)
+        self.pool = Pool(agreed, shared, client, sent)
+        self.jury = agreed.jury(client.schema.space)
+        self.held = torch.tensor(client.classes)
+        self.slot = torch.searchsorted(self.held, class_of(agreed, client.train))
+
+    # ---- experts -------------------------------------------------------------------------
+
+    @cached_property
+    def linear(self) -> Side:
+        """The client's features as they are."""
+        return Side.linear(self.pool)
+
+    @cached_property
+    def _alone(self) -> Others:
+        """All of the client's columns, of which nothing that others know is used.
+
+        Not even their units, which are of no use where links are wrong.
+        """
+        dim, columns = self.pool.dim, self.linear.columns
+        own = Own.of(columns, self.slot, len(self.held))
+        spread = (own.spread.diagonal / max(own.dof, 1.0)).sqrt()
+        spread[:dim][spread[:dim] <= self.pool.least_spread] = 1.0
+        spread[dim:] = 1.0  # of a response
+        # Where links are wrong, the rows may be far from 0 in units of all.
+        centre = columns.mean(0).index_fill(0, torch.arange(dim, len(spread)), 0.0)
+        base, basis = Base(torch.ones(dim).double()), torch.diag(1 / spread[:dim])
+        return Others((columns - centre) / spread, self._nothing, base, basis, centre[:dim])
+
+    @cached_property
+    def _nothing(self) -> Moments:
+        width, num = self.pool.width, self.agreed.num_classes
+        return Moments(*(zeros(*shape) for shape in ((num, width),) * 2 + ((width, width),) * 2))
+
+    @cached_property
+    def _joint(self) -> Others:
+        """All of the client's columns; others know nothing of the private ones."""
+        return others_at(self.pool, self.linear, torch.arange(self.pool.width))
+
+    @cached_property
+    def _linked(self) -> Others:
+        """The linked columns alone."""
+        return others_at(self.pool, self.linear, self._linked_places)
+
+    @cached_property
+    def _linked_places(self) -> Int[Tensor, " linked"]:
+        rest = torch.ones(self.agreed.responses, dtype=torch.bool)
+        return torch.cat([self.pool.is_linked, rest]).nonzero().flatten()
+
+    @cached_property
+    def _mapped(self) -> Others:
+        side = Side.mapped(self.pool)
+        return others_at(self.pool, side, torch.arange(len(side.shift)))
+
+    def _grid(self, name: Expert) -> list[tuple[Others, Sequence[Shrinkage]]]:
+        """The parts of an expert's grid, in order; if the rest is the same again, only the first.
+
+        Private columns are left out, or stand beside the linked ones. Others know nothing of how
+        the two vary together, so that at ν = ∞ private columns are a block of their own.
+        """
+        own, pooled = self.question.own, self.question.pooled
+        if name == "own":
+            return [(self._alone, own)]
+        if not self.pool.has_links:
+            return [(self._alone, [own[2]])]
+        if name == "mapped":
+            return [(self._mapped, pooled)]
+        if bool(self.pool.is_linked.all()):
+            return [(self._joint, pooled)]
+        return [(self._linked, pooled), (self._joint, pooled)]
+
+    def _at(self, name: Expert, setting: int) -> tuple[Others, Shrinkage]:
+        """Columns and shrinkage at a place of a grid."""
+        every = [(o, s) for o, settings in self._grid(name) for s in settings]
+        return every[setting % len(every)]
+
+    def _of_whole_grid(self, name: Expert, merits: Tensor) -> Tensor:
+        """Merits by setting, of all of them where some were left out as the same again."""
+        again = self.question.grid(name) // len(merits)
+        return merits.repeat(again, *(1,) * (merits.ndim - 1))
+
+    def _learnt(self, others: Others, train: Tensor, settings: Sequence[Shrinkage]) -> list[Linear]:
+        """What is learnt from the client's `train` rows and the others, under every setting."""
+        own = Own.of(others.columns[train], self.slot[train], len(self.held))
+        if not self.agreed.responses:
+            return discriminants(own, others.base, others.sums, self.held, settings)
+        assert isinstance(others.sums, Moments)
+        return regressions(own, others.base, others.sums, settings)
+
+    def _scores(
+        self, others: Others, train: Tensor, test: Tensor, settings: Sequence[Shrinkage]
+    ) -> Float[Tensor, "settings rows held"]:
+        """Scores of the client's `test` rows, learnt from `train` and the others."""
+        rows = others.columns[test, : others.columns.shape[1] - self.agreed.responses]
+        return scores(self._learnt(others, train, settings), others.base.turned(rows))
+
+    # ---- cross-validation ----------------------------------------------------------------
+
+    @cached_property
+    def folds(self) -> Folds:
+        """Training and held-out rows, class by class."""
+        y, count = self.slot, self.agreed.settings.folds
+        rng = generator(self.agreed.seed, "linked", "folds", self.client.name)
+        order = torch.randperm(len(y), generator=rng)
+        order = order[y[order].argsort(stable=True)]
+        fold = torch.empty_like(order)
+        fold[order] = torch.arange(len(order)) % count
+        return [
+            ((fold != k).nonzero().flatten(), (fold == k).nonzero().flatten()) for k in range(count)
+        ]
+
+    @cached_property
+    def truth(self) -> Tensor:
+        """Slots, or responses in units of all, of the held-out rows, fold after fold."""
+        truth = self.linear.columns[:, -1] if self.agreed.responses else self.slot
+        return torch.cat([truth[test] for _, test in self.folds])
+
+    def fold_scores(self, name: Expert) -> Float[Tensor, "settings rows held"]:
+        """Scores of held-out rows under every setting of the parts of an expert's grid."""
+        parts = self._grid(name)
+        found = [
+            torch.cat([self._scores(others, *rows, settings) for others, settings in parts])
+            for rows in self.folds
+        ]
+        return torch.cat(found, 1)
+
+    def merits(self, name: Expert) -> Float[Tensor, "settings temperatures"]:
+        """Cross-validated merit of every setting of an expert."""
+        found = self.fold_scores(name)
+        of_parts = self._mean(
+            lambda rows: self.question.merit(
+                self.question.tempered(found[:, rows]), self.truth[rows]
+            )
+        )
+        return self._of_whole_grid(name, of_parts)
+
+    def _mean(self, merit: Callable[[slice], Tensor]) -> Tensor:
+        """Mean over all held-out rows of a merit of some; answers of all settings are large."""
+        count, total = len(self.truth), zeros(1)
+        for first in range(0, count, ROWS_AT_ONCE):
+            rows = slice(first, min(first + ROWS_AT_ONCE, count))
+            total = total + (rows.stop - rows.start) / count * merit(rows)
+        return total
+
+    def _merits_of(self, name: str) -> Tensor:
+        """What the federation found of an expert, or of mixes, for clients like this one."""
+        return self.shared[merits_name(name, self.jury)]
+
+    def best_fold_scores(self, name: Expert) -> Float[Tensor, "rows held"]:
+        """Scores of held-out rows, as the federation finds best for an expert."""
+        setting, temperature = place_of(self._merits_of(name))
+        return self.question.temperatures[temperature] * self._fold_scores_at(name, setting)
+
+    def _fold_scores_at(self, name: Expert, setting: int) -> Float[Tensor, "rows held"]:
+        others, shrinkage = self._at(name, setting)
+        parts = [self._scores(others, train, test, [shrinkage])[0] for train, test in self.folds]
+        return torch.cat(parts)
+
+    def mix_merits(self) -> Float[Tensor, "settings temperatures weights"]:
+        """Cross-validated merit of every mix, with every setting of the mapped expert."""
+        parts = [self.best_fold_scores("own"), self.best_fold_scores("linked")]
+        of_mapped = self.fold_scores("mapped")
+
+        def merits(rows: slice) -> Tensor:
+            mapped = self.question.tempered(of_mapped[:, rows])
+            scores = (*(part[rows] for part in parts), mapped)
+            found = [
+                self.question.merit(self.question.mixed(scores, weights), self.truth[rows])
+                for weights in WEIGHTS
+            ]
+            # Mixes without the mapped expert have one merit for all of its settings.
+            return torch.stack(torch.broadcast_tensors(*found), -1)
+
+        return self._of_whole_grid("mapped", self._mean(merits))
+
+    # ---- what came of it -----------------------------------------------------------------
+
+    def best_merits(self) -> dict[str, float]:
+        """Cross-validated merit on the client's own rows of each expert and of the chosen mix."""
+        mapped, temperature, weights = place_of_mix(self._merits_of("mix"))
+        factor = self.question.temperatures[temperature]
+        parts = [self.best_fold_scores("own"), self.best_fold_scores("linked")]
+        parts.append(factor * self._fold_scores_at("mapped", mapped))
+        parts.append(self.question.mixed(parts, WEIGHTS[weights]))
+        found = [float(self.question.merit(scores, self.truth)) for scores in parts]
+        return dict(zip((*EXPERTS, "mix"), found, strict=True))
+
+    def worth_of_links(self, features: Collection[str]) -> float:
+        """Cross-validated merit of pooled features that is lost where some are not linked."""
+        schema = self.client.schema
+        names = tuple(f"{n}, not linked" if n in features else n for n in schema.features)
+        apart = replace(self.client, schema=replace(schema, features=names))
+        sent: Sent = {"linear": self.pool.sent("linear")}  # it did send them, linked as they were
+        return self._pooled_merit - Known(self.agreed, self.shared, apart, sent)._pooled_merit
+
+    @cached_property
+    def _pooled_merit(self) -> float:
+        """Of all features beside each other, under the setting that the federation finds best."""
+        setting, temperature = place_of(self._merits_of("linked"))
+        joint = len(self.question.pooled) + setting % len(self.question.pooled)
+        factor = self.question.temperatures[temperature]
+        scores = factor * self._fold_scores_at("linked", joint)
+        return float(self.question.merit(scores, self.truth))
+
+    # ---- the model -----------------------------------------------------------------------
+
+    def model(self) -> dict[str, Tensor]:
+        """The client's model as tensors: each expert is linear in its features, and so is kept."""
+        mapped, temperature, weights = place_of_mix(self._merits_of("mix"))
+        tensors = {
+            "shift": self.pool.shift[: self.pool.dim],
+            "scale": self.pool.scale[: self.pool.dim],
+            "weights": torch.tensor(WEIGHTS[weights], dtype=torch.float64),
+        }
+        tensors |= self._as_linear("own", *place_of(self._merits_of("own")))
+        tensors |= self._as_linear("linked", *place_of(self._merits_of("linked")))
+        tensors |= self._as_linear("mapped", mapped, temperature)
+        if self.agreed.responses:
+            tensors["response"] = torch.stack([self.pool.shift[-1], self.pool.scale[-1]])
+        return tensors | (self._map_tensors() if self.pool.has_links else {})
+
+    def _as_linear(self, name: Expert, setting: int, temperature: int) -> dict[str, Tensor]:
+        """An expert's scores as W and b, temperature included, of all of its features."""
+        others, shrinkage = self._at(name, setting)
+        [found] = self._learnt(others, torch.arange(len(self.slot)), [shrinkage])
+        factor = self.question.temperatures[temperature]
+        weight, bias = others.back(found)
+        if name == "linked" and len(weight) < self.pool.dim:
+            whole = zeros(self.pool.dim, weight.shape[1])
+            whole[self.pool.is_linked] = weight
+            weight = whole
+        return {f"{name}.weight": (factor * weight).contiguous(), f"{name}.bias": factor * bias}
+
+    def _map_tensors(self) -> dict[str, Tensor]:
+        width = self.agreed.settings.random_features
+        (directions, offsets), (shift, scale) = self.pool.random_map, self.pool.mapped_units
+        return {
+            "map.directions": directions,
+            "map.offsets": offsets,
+            "map.mean": shift[:width],
+            "map.scale": scale[:width],
+        }
+
+
+def apply_mix(model: Named, x: Tensor) -> Float[Tensor, "rows held"]:
+    """Log-probabilities, or responses in one column, of rows under a client's model."""
+    z = (x.double() - model["shift"]) / model["scale"]
+    features = {"own": z, "linked": z, "mapped": z}
+    if "map.directions" in model:
+        turned = apply_map(z, model["map.directions"], model["map.offsets"])
+        features["mapped"] = (turned - model["map.mean"]) / model["map.scale"]
+    question = Responses() if "response" in model else Classes()
+    parts = [h @ model[f"{name}.weight"] + model[f"{name}.bias"] for name, h in features.items()]
+    mixed = question.answers(question.mixed(parts, model["weights"].tolist()))
+    if "response" not in model:
+        return mixed
+    shift, scale = model["response"]
+    return shift + scale * mixed
+
+
+def merits_name(expert: str, jury: str) -> str:
+    """Name of what a jury finds of an expert, or of mixes."""
+    return f"scores.{expert}.{jury}"
+
+
+def place_of(merits: Float[Tensor, "settings temperatures"]) -> tuple[int, int]:
+    """Setting and temperature with the best merit."""
+    return divmod(int(merits.argmax()), merits.shape[1])
+
+
+def place_of_mix(merits: Tensor) -> tuple[int, int, int]:
+    """Setting of the mapped expert, its temperature, and the weights with the best merit."""
+    setting, rest = divmod(int(merits.argmax()), merits.shape[1] * merits.shape[2])
+    return setting, *divmod(rest, merits.shape[2])
+
+
+def zeros(*shape: int) -> Tensor:
+    """Zeros in double precision."""
+    return torch.zeros(*shape, dtype=torch.float64)

@@ -1,0 +1,280 @@
+"""One client among those it shares features with: what it sends of them, and what others sent.
+
+Features that no other client has are private and in no sum. In a regression the response is one
+more column, the last one, which all clients share.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from flic.data.client_data import ClientData
+from flic.data.schema import FeatureSchema
+from flic.methods.linked.agreement import Agreed, Kind, class_of, columns_of
+from flic.methods.linked.deviations import Marginals
+from flic.methods.linked.disclosure import Told, told_detail, told_of_map, without
+from flic.methods.linked.hiding import Usual, chunks, told_pairs
+from flic.methods.linked.sums import Detail, Moments, Parts, Place, Totals
+from flic.shapes import Named
+
+Sent = Mapping[Kind, Named]
+"""What of everyone's sums is one client's own."""
+
+_CLIP = 5.0
+
+
+class Pool:
+    """A client's rows in the units of all, and the sums of the others.
+
+    `sent` is given for a client whose sums are not those of its rows: empty if it comes late.
+    """
+
+    def __init__(
+        self, agreed: Agreed, state: Named, client: ClientData, sent: Sent | None = None
+    ) -> None:
+        self.agreed, self.state, self.client, self._sent = agreed, state, client, sent
+        self.space, self.dim = client.schema.space, client.schema.dim
+        self.width = self.dim + agreed.responses
+        self.own, self.there = _places(agreed, client.schema)
+        self.shift, self.scale = self._units()
+        self.others = self._totals()
+
+    def _units(self) -> tuple[Tensor, Tensor]:
+        """Everyone's mean and deviation of each column; the client's own where no one tells."""
+        shift, scale = torch.zeros(self.width).double(), torch.zeros(self.width).double()
+        if len(self.own):
+            everyone = self.agreed.everyone(self.state, self.space, "linear")
+            shift[self.own] = everyone.shift[self.there]
+            told = everyone.sums.dof.diagonal()[self.there] > 0
+            still = self._is_constant[self.own] & ~everyone.sums.varies[self.there]
+            scale[self.own] = (everyone.scale[self.there] * told).masked_fill(still, torch.inf)
+        rest = (scale == 0).nonzero().flatten()
+        if not len(rest):
+            return shift, scale
+        place = Place(self.agreed.num_classes, torch.arange(len(rest)), len(rest))
+        train = self.client.train
+        columns, y = columns_of(self.agreed, train)[:, rest], class_of(self.agreed, train)
+        own = Moments.of_parts(chunks(columns, y), place)
+        scale[rest] = own.deviation.masked_fill(self._is_constant[rest], torch.inf)
+        private = torch.ones(self.width, dtype=torch.bool)
+        private[self.own] = False
+        shift[rest] = torch.where(private[rest], own.mean, shift[rest])
+        return shift, scale
+
+    @cached_property
+    def _is_constant(self) -> Bool[Tensor, " own"]:
+        """Features of one value, which tell the client nothing.
+
+        If they do not vary within others' classes either, they may be years or sites: no unit
+        would suit them, and in an infinite one they are all 0.
+        """
+        x = self.client.train.x
+        rest = torch.zeros(self.agreed.responses, dtype=torch.bool)
+        return torch.cat([x.amin(0) == x.amax(0), rest])
+
+    @property
+    def least_spread(self) -> Float[Tensor, " own"]:
+        """Deviation of each feature, in units of all, that is but what rounding left of none."""
+        x, dim = self.client.train.x, self.dim
+        size = torch.maximum(x.amin(0).abs(), x.amax(0).abs()).double()
+        return (1e-6 * size).maximum(1e-13 * self.shift[:dim].abs()) / self.scale[:dim]
+
+    def _totals(self) -> Totals:
+        """Of the others, in the client's columns and units."""
+        place = Place(self.agreed.num_classes, self.own, self.width)
+        if not len(self.own):
+            nothing = torch.zeros(self.agreed.num_classes, self.width).double()
+            return Totals(nothing, nothing)
+        everyone = self.agreed.everyone(self.state, self.space, "linear").sums
+        sent = self.agreed.layout(self.space, "linear").unpack_totals(self.sent_totals("linear"))
+        count = place.rows((everyone.count - sent.count)[:, self.there])
+        total = place.rows((everyone.total - sent.total)[:, self.there])
+        return Totals(count, (total - count * self.shift) / self.scale)
+
+    @cached_property
+    def is_linked(self) -> Bool[Tensor, " own"]:
+        """Which of the client's features someone else told something of."""
+        return self.others.count.sum(0)[: self.dim] > 0
+
+    @cached_property
+    def has_links(self) -> bool:
+        """Whether anything is shared."""
+        return bool(self.is_linked.any())
+
+    # ---- sums ------------------------------------------------------------------------------
+
+    def sent(self, kind: Kind) -> Named:
+        """What of everyone's sums is the client's own."""
+        if self._sent is not None:
+            return self._sent.get(kind, {})
+        return self._sent_linear if kind == "linear" else self._sent_mapped
+
+    @cached_property
+    def _sent_linear(self) -> Named:
+        return sent_sums(self.agreed, self._told, told_detail(self.agreed, self.client))
+
+    def sent_totals(self, kind: Kind) -> Named:
+        """Rows and sums of what was sent; products of features are not needed often."""
+        if self._sent is not None:
+            return {n: v for n, v in self.sent(kind).items() if n in ("count", "total")}
+        if kind == "linear":
+            return sent_sums(self.agreed, self._told, "off")
+        return self._mapped_sums("off") if self.detail("mapped") else {}
+
+    @cached_property
+    def _sent_mapped(self) -> Named:
+        detail = self.detail("mapped")
+        return self._mapped_sums(detail) if detail else {}
+
+    def detail(self, kind: Kind) -> Detail | None:
+        """What the client tells of a kind of sums; None: nothing, not even means."""
+        if kind == "linear":
+            return told_detail(self.agreed, self.client)
+        return told_of_map(self.agreed, self.client, linked=int(self.is_linked.sum()))
+
+    def _mapped_sums(self, detail: Detail) -> Named:
+        """What the client sends of its rows under the random map."""
+        if not self.has_links:
+            return {}
+        mapped, num_classes = self._told_mapped, self.agreed.num_classes
+        width = self.agreed.settings.random_features + self.agreed.responses
+        place = Place(num_classes, torch.arange(width), width)
+        sums = _kind_of_sums(detail).of_parts(mapped(), place)
+        if isinstance(sums, Moments) and detail == "full" and self._least > 1:
+            usual = Usual(torch.zeros(width).double(), torch.zeros(width, dtype=torch.bool))
+            sums = without(
+                sums,
+                place,
+                told_pairs(mapped, usual, range(width), num_classes=num_classes, least=self._least),
+            )
+        return self.agreed.layout(self.space, "mapped").pack(sums, detail)
+
+    @cached_property
+    def _told(self) -> Told:
+        return Told.of(self.agreed, self.client)
+
+    @property
+    def _least(self) -> int:
+        return self.agreed.settings.min_rows
+
+    @cached_property
+    def _told_mapped(self) -> Callable[[], Parts]:
+        """Random features of the rows that sums are told of; 0 where few of a class have more."""
+        told, responses = self._told, self.agreed.responses
+        features = self.agreed.settings.random_features
+        few = torch.zeros(self.agreed.num_classes, features, dtype=torch.bool)
+        if self._least > 1:
+            active = torch.zeros_like(few, dtype=torch.int64)
+            for rows, y in told.parts():
+                active.index_add_(0, y, (self.mapped(rows)[:, :features] > 0).long())
+            few = active < self._least
+        few = torch.nn.functional.pad(few, (0, responses))
+
+        def parts() -> Parts:
+            return ((self.mapped(rows).masked_fill(few[y], 0.0), y) for rows, y in told.parts())
+
+        return parts
+
+    def rows_in_sums(self, kind: Kind) -> Int[Tensor, " rows"] | None:
+        """The client's rows in everyone's scatter; None if its sums are not those of its rows."""
+        if self._sent or self._least > 1:
+            return None
+        is_told = self._sent is None and self.detail(kind) not in (None, "off")
+        return torch.arange(len(self.client.train) if is_told else 0)
+
+    @cached_property
+    def mapped_units(self) -> tuple[Tensor, Tensor]:
+        """Shift and scale of random features; of a response as everywhere."""
+        everyone = self.agreed.everyone(self.state, self.space, "mapped")
+        width = self.agreed.settings.random_features
+        units = (everyone.shift, self.shift), (everyone.scale, self.scale)
+        shift, scale = (torch.cat([their[:width], own[self.dim :]]) for their, own in units)
+        return shift, scale
+
+    def others_squares(self, features: Int[Tensor, " some"]) -> tuple[Tensor, Tensor]:
+        """Squares of the others' linked features around their classes' means, and rows behind."""
+        place = torch.full((self.width,), -1)
+        place[self.own] = self.there
+        there = place[features]
+        everyone = self.agreed.everyone(self.state, self.space, "linear").sums
+        squares, dof = everyone.scatter.diagonal()[there], everyone.dof.diagonal()[there]
+        own_squares, own_dof = self._own_squares(features, there)
+        # Beside a unit that is far too large, nothing is left of the others' but rounding.
+        others = (squares / self.scale[features] ** 2 - own_squares).maximum(1e-13 * own_squares)
+        return others, dof - own_dof
+
+    def _own_squares(
+        self, features: Int[Tensor, " some"], there: Int[Tensor, " some"]
+    ) -> tuple[Tensor, Tensor]:
+        """What of everyone's squares is the client's own, in the units of all."""
+        nothing = torch.zeros(len(features)).double()
+        if self._sent is not None:
+            sent, layout = self.sent("linear"), self.agreed.layout(self.space, "linear")
+            if "variance" not in sent:
+                return nothing, nothing
+            own = sent["variance"][there] / self.scale[features] ** 2
+            return own, sent["dof"][layout.block[there]]
+        if self.detail("linear") == "off":
+            return nothing, nothing
+        # Not from what was sent: that has the products of all pairs.
+        told = self._told.at(features)
+        columns = (told.columns - self.shift[features]) / self.scale[features]
+        found = Marginals.of(columns, told.y, self.agreed.num_classes)
+        return found.squares, found.dof
+
+    # ---- rows ------------------------------------------------------------------------------
+
+    def scaled(self, columns: Float[Tensor, "rows own"]) -> Float[Tensor, "rows own"]:
+        """Rows in the units that the whole space uses; a response may come along."""
+        width = columns.shape[1]
+        return (columns.double() - self.shift[:width]) / self.scale[:width]
+
+    def mapped(self, columns: Float[Tensor, "rows own"]) -> Float[Tensor, "rows m"]:
+        """Rows under the random map of their linked features; a response comes along as it is."""
+        directions, offsets = self.random_map
+        z = self.scaled(columns[:, : self.dim]).clamp(-_CLIP, _CLIP)
+        return torch.cat([apply_map(z, directions, offsets), columns[:, self.dim :].double()], 1)
+
+    @cached_property
+    def random_map(self) -> tuple[Float[Tensor, "own m"], Float[Tensor, " m"]]:
+        """Directions of the client's features, 0 for private ones, and offsets."""
+        known, offsets = self.agreed.random_map(self.space)
+        linked = self.is_linked.nonzero().flatten()
+        place = torch.full((self.width,), -1)
+        place[self.own] = self.there
+        own = torch.zeros(self.dim, known.shape[1]).double()
+        own[linked] = known[place[linked]] * max(1, len(linked)) ** -0.5
+        return own, offsets
+
+
+def apply_map(z: Tensor, directions: Tensor, offsets: Tensor) -> Float[Tensor, "rows m"]:
+    """Random features of rows in common units."""
+    return 2 * (z.clamp(-_CLIP, _CLIP) @ directions + offsets).relu()
+
+
+def sent_sums(agreed: Agreed, told: Told, detail: Detail) -> dict[str, Tensor]:
+    """What a client sends of its rows as they are."""
+    own, there = _places(agreed, told.schema)
+    if not len(own):
+        return {}
+    layout = agreed.layout(told.schema.space, "linear")
+    place = Place(agreed.num_classes, there, len(layout.block))
+    return layout.pack(told.at(own).sums(place, detail), detail)
+
+
+def _kind_of_sums(detail: Detail) -> type[Totals]:
+    return Totals if detail == "off" else Moments
+
+
+def _places(agreed: Agreed, schema: FeatureSchema) -> tuple[Tensor, Tensor]:
+    """Places of a client's shared columns, among its own and among everyone's."""
+    names = agreed.shared[schema.space].names
+    place = {name: i for i, name in enumerate(names)}
+    pairs = [(i, place[n]) for i, n in enumerate(schema.features) if n in place]
+    if agreed.responses and pairs:
+        pairs.append((schema.dim, len(names)))
+    own, there = zip(*pairs, strict=True) if pairs else ((), ())
+    return torch.tensor(own, dtype=torch.int64), torch.tensor(there, dtype=torch.int64)

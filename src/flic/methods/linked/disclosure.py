@@ -1,0 +1,154 @@
+"""How much a client tells of its rows: sums as detailed as it wants, and as its rows can hide in.
+
+A table can be solved for from sums that are more numbers than it has values: 60 rows of ten
+columns from the products of 512 random features, to the last digit. From half as many numbers as
+values nothing better than chance came back (SECURITY.md). Single rows can be read from far fewer;
+`methods/linked/hiding.py` has what is done about that.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from flic.data.client_data import ClientData
+from flic.data.schema import FeatureSchema
+from flic.methods.linked.agreement import Agreed, class_of, columns_of
+from flic.methods.linked.hiding import Usual, blurred, chunks, told_pairs
+from flic.methods.linked.sums import SENT, Detail, Moments, Place, Totals
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """Rows of a client as sums are told of them."""
+
+    schema: FeatureSchema
+    columns: Float[Tensor, "rows own"]  # a response is the last one
+    y: Int[Tensor, " rows"]  # classes
+    sources: tuple[int, ...]  # of the columns
+    least: int  # rows that a person can hide among
+
+    @classmethod
+    def of(cls, agreed: Agreed, client: ClientData) -> "Told":
+        """The client's rows in classes of enough rows, all columns."""
+        rows, least = enough(agreed, client), agreed.settings.min_rows
+        taken = client.train if len(rows) == len(client.train) else client.train.take(rows)
+        columns, y = columns_of(agreed, taken), class_of(agreed, taken)
+        sources = client.schema.sources or tuple(range(client.schema.dim))
+        sources += (max(sources, default=-1) + 1,) * agreed.responses
+        if least > 1 and len(rows):
+            columns = blurred(columns, y, sources, least=least)
+        return cls(client.schema, columns, y, sources, least)
+
+    def at(self, places: Int[Tensor, " some"]) -> "Told":
+        """Some of the columns."""
+        sources = tuple(self.sources[i] for i in places.tolist())
+        return Told(self.schema, self.columns[:, places], self.y, sources, self.least)
+
+    def parts(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Rows and classes, part by part."""
+        return chunks(self.columns, self.y)
+
+    def sums(self, place: Place, detail: Detail) -> Totals:
+        """Sums of the rows."""
+        if detail == "off":
+            return Totals.of_parts(self.parts(), place)
+        sums = Moments.of_parts(self.parts(), place)
+        if detail == "diagonal" or self.least == 1:
+            return sums
+        return without(sums, place, self.pairs(place.num_classes))
+
+    def pairs(self, num_classes: int) -> Bool[Tensor, "own own"]:
+        """Pairs of columns whose products are told."""
+        return told_pairs(
+            self.parts,
+            Usual.of(self.columns),
+            self.sources,
+            num_classes=num_classes,
+            least=self.least,
+            wanted=self._worth(num_classes),
+        )
+
+    def _worth(self, num_classes: int) -> Float[Tensor, " own"]:
+        """How much each column tells of the classes; of responses, how much it goes with them."""
+        around = self.columns - self.columns.mean(0)
+        whole = around.square().sum(0)
+        if num_classes == 1:
+            return (around * around[:, -1:]).sum(0).square() / whole.clamp_min(1e-300)
+        onto = torch.nn.functional.one_hot(self.y, num_classes).double()
+        means = (onto.mT @ around) / onto.sum(0).clamp_min(1)[:, None]
+        return (onto.sum(0)[:, None] * means.square()).sum(0) / whole.clamp_min(1e-300)
+
+
+def without(sums: Moments, place: Place, told: Bool[Tensor, "own own"]) -> Moments:
+    """The sums with 0 for products that are not told, as if the two did not vary together."""
+    own = sums.scatter[place.places][:, place.places] * told
+    return Moments(sums.count, sums.total, place.pairs(own), sums.dof)
+
+
+def numbers_told(detail: Detail, *, width: int, classes: int) -> int:
+    """How many numbers tell of so many columns and classes, rows that were counted aside."""
+    beside = {"off": 0, "diagonal": width, "full": width * (width + 1) // 2}
+    return classes * width + beside[detail]
+
+
+def within(budget: float, wanted: Detail, *, width: int, classes: int) -> Detail | None:
+    """The most of what is wanted that so many numbers tell; None if they do not tell sums."""
+    most: Detail | None = None
+    for detail in SENT:
+        if numbers_told(detail, width=width, classes=classes) <= budget:
+            most = detail
+        if detail == wanted:
+            break
+    return most
+
+
+def told_detail(agreed: Agreed, client: ClientData, shared: int | None = None) -> Detail:
+    """What a client tells of the scatter of its shared features, or of so many, as they are."""
+    wanted, limit = agreed.detail("linear"), agreed.settings.told_per_value
+    if limit is None:
+        return wanted
+    (rows, classes), width = _told_rows(agreed, client), _width(agreed, client, shared)
+    # Sums alone are told by every class that has enough rows.
+    return within(limit * rows * width, wanted, width=width, classes=classes) or "off"
+
+
+def told_of_map(
+    agreed: Agreed, client: ClientData, *, linked: int, shared: int | None = None
+) -> Detail | None:
+    """What a client tells of random features of so many linked ones, beside all shared ones."""
+    wanted, limit = agreed.detail("mapped"), agreed.settings.told_per_value
+    if limit is None:
+        return wanted
+    (rows, classes), width = _told_rows(agreed, client), _width(agreed, client, shared)
+    told = numbers_told(told_detail(agreed, client, shared), width=width, classes=classes)
+    left = limit * rows * (linked + agreed.responses) - told
+    mapped = agreed.settings.random_features + agreed.responses
+    return within(left, wanted, width=mapped, classes=classes)
+
+
+def _width(agreed: Agreed, client: ClientData, shared: int | None) -> int:
+    """Columns that a client tells something of."""
+    if shared is None:
+        names = {*agreed.shared[client.schema.space].names}
+        shared = len(names.intersection(client.schema.features))
+    return shared + agreed.responses
+
+
+def _told_rows(agreed: Agreed, client: ClientData) -> tuple[int, int]:
+    """Rows and classes behind a client's sums."""
+    rows = enough(agreed, client)
+    return len(rows), len(class_of(agreed, client.train)[rows].unique())
+
+
+def enough(agreed: Agreed, client: ClientData) -> Int[Tensor, " rows"]:
+    """Rows of the classes that have enough of them to be sent in a sum."""
+    least = agreed.settings.min_rows
+    classes = [c for c, count in client.class_counts.items() if count >= least]
+    return (
+        torch.isin(class_of(agreed, client.train), torch.tensor(classes, dtype=torch.int64))
+        .nonzero()
+        .flatten()
+    )

@@ -1,0 +1,208 @@
+"""What sums may be told of: rows of which none can be read from them.
+
+A sum over rows shows a row if the others in it are 0, or known, or small beside it. So sums are
+told of a copy of the rows in which no value of a class is rarer than `least` rows, and products of
+two columns only where no weighing of the columns rests on fewer rows than that. A column's own rare
+values become the commonest one; what is told is a little wrong, and is nobody's row.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from flic.methods.linked.sums import CHUNK_ROWS, Moments, Parts, Place
+
+_RANK = 1e-9
+"""Share of the largest eigenvalue below which a direction is what rounding left of none."""
+
+
+def chunks(
+    columns: Float[Tensor, "rows p"], y: Int[Tensor, " rows"]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Rows and their classes, part by part."""
+    return zip(columns.split(CHUNK_ROWS), y.split(CHUNK_ROWS), strict=True)
+
+
+# ---- the copy of the rows --------------------------------------------------------------------
+
+
+def blurred(
+    columns: Float[Tensor, "rows p"],
+    y: Int[Tensor, " rows"],
+    sources: Sequence[int],
+    *,
+    least: int,
+) -> Float[Tensor, "rows p"]:
+    """Rows in which every value that stands out of its class has `least` rows behind it.
+
+    Args:
+        columns: the rows.
+        y: their classes, each with `least` rows or more.
+        sources: column of the client's table that each column comes from; levels of a category
+            have one in common, and exclude each other.
+        least: rows that a person can hide among.
+    """
+    levels = _of_one_source(sources, _two_valued(columns))
+    columns = _clipped(columns, least)
+    for c in y.unique():
+        rows = (y == c).nonzero().flatten()
+        own = _with_common_values(columns[rows], least)
+        for together in levels:
+            own[:, together] = _with_common_patterns(own[:, together], least)
+        columns[rows] = own
+    return columns
+
+
+def rare_indicators(columns: Float[Tensor, "rows p"], *, least: int) -> Bool[Tensor, " p"]:
+    """Columns of two values, one of which few rows have: the name of such a level tells of them."""
+    ones = (columns == columns.amax(0)).sum(0)
+    rare = torch.minimum(ones, len(columns) - ones) < least
+    return rare & _two_valued(columns) & (columns.amin(0) < columns.amax(0))
+
+
+def _two_valued(columns: Float[Tensor, "rows p"]) -> Bool[Tensor, " p"]:
+    return ((columns == columns.amin(0)) | (columns == columns.amax(0))).all(0)
+
+
+def _of_one_source(sources: Sequence[int], two_valued: Tensor) -> list[list[int]]:
+    """Places of indicators that come from one column, where there are several."""
+    places: dict[int, list[int]] = {}
+    for place, source in enumerate(sources):
+        if two_valued[place]:
+            places.setdefault(source, []).append(place)
+    return [together for together in places.values() if len(together) > 1]
+
+
+def _clipped(columns: Float[Tensor, "rows p"], least: int) -> Float[Tensor, "rows p"]:
+    """Values at most twice as far from the median as the `least`-th largest and smallest are."""
+    middle = columns.median(0).values
+    low = columns.kthvalue(least, 0).values
+    high = columns.kthvalue(len(columns) - least + 1, 0).values
+    return columns.maximum(2 * low - middle).minimum(2 * high - middle)
+
+
+def _with_common_values(own: Float[Tensor, "rows p"], least: int) -> Float[Tensor, "rows p"]:
+    """Rows of a class, each column with its commonest value alone where others are rare."""
+    usual = own.mode(0).values
+    common = (own == usual).sum(0)
+    # Where no value comes twice, there is none that the others could be told by.
+    rare = (len(own) - common < least) & (common > 1)
+    return torch.where(rare, usual, own)
+
+
+def _with_common_patterns(own: Float[Tensor, "rows p"], least: int) -> Float[Tensor, "rows p"]:
+    """Indicators that exclude each other, rare combinations replaced by the commonest.
+
+    Else a level that is told of nobody would be told by all others being 0.
+    """
+    patterns, which, counts = own.unique(dim=0, return_inverse=True, return_counts=True)
+    usual = patterns[counts.argmax()]
+    return torch.where((counts[which] < least)[:, None], usual, own)
+
+
+# ---- products of two columns -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Usual:
+    """The commonest value of each column, and which columns have but one other."""
+
+    value: Float[Tensor, " p"]
+    two_valued: Bool[Tensor, " p"]
+
+    @classmethod
+    def of(cls, columns: Float[Tensor, "rows p"]) -> "Usual":
+        """Of rows."""
+        return cls(columns.mode(0).values, _two_valued(columns))
+
+
+def told_pairs(
+    parts: Callable[[], Parts],
+    usual: Usual,
+    sources: Sequence[int],
+    *,
+    num_classes: int,
+    least: int,
+    wanted: Float[Tensor, " p"] | None = None,
+) -> Bool[Tensor, "p p"]:
+    """Pairs of columns whose products may be told; always a column with itself.
+
+    Args:
+        parts: the rows part by part, as often as they are asked for.
+        usual: the commonest values.
+        sources: column of the table that each column comes from.
+        num_classes: number of classes.
+        least: rows that a person can hide among.
+        wanted: which columns' products are the last to be left out; none before others if None.
+    """
+    common = _common_columns(parts, len(sources), num_classes, least, wanted)
+    told = ~_rare_pairs(parts(), usual, sources, least) & common & common[:, None]
+    return told | torch.eye(len(sources), dtype=torch.bool)
+
+
+def _rare_pairs(
+    parts: Parts, usual: Usual, sources: Sequence[int], least: int
+) -> Bool[Tensor, "p p"]:
+    """Pairs of sources of which few rows have both something else than usual.
+
+    Of a column with two values, those that have the usual one are counted like the others.
+    """
+    width, two = len(sources), usual.two_valued
+    cells = torch.zeros(3, width, width, dtype=torch.float64)
+    for rows, _ in parts:
+        off = (rows != usual.value).double()
+        cells += torch.stack([off.mT @ off, off.mT @ (1 - off), (1 - off).mT @ (1 - off)])
+    few = (cells > 0) & (cells < least)
+    rare = few[0] | (few[1] & two) | (few[1] & two).mT | (few[2] & two & two[:, None])
+    # A level that is left out is what the other levels of its column leave: all or none is told.
+    onto = torch.nn.functional.one_hot(torch.tensor(sources)).double()
+    between = onto.mT @ rare.double() @ onto > 0
+    apart = onto @ between.double() @ onto.mT > 0
+    return apart & (torch.tensor(sources)[:, None] != torch.tensor(sources))
+
+
+def _common_columns(
+    parts: Callable[[], Parts],
+    width: int,
+    num_classes: int,
+    least: int,
+    wanted: Tensor | None,
+) -> Bool[Tensor, " p"]:
+    """Columns of which no weighing, classes included, rests by 1/(least − 1) on one row.
+
+    The share of a row in Σ (v·x)², at the weights v that make it largest, is its leverage. A sum
+    over fewer than `least` rows has a row with a larger share than that.
+    """
+    sums = Moments.of_parts(parts(), Place(num_classes, torch.arange(width), width))
+    told = sums.scatter.diagonal() > 0
+    # Leverages sum to the number of columns; more of them than this would be left out anyway.
+    most = int(sums.count[:, 0].sum()) // (2 * (least - 1))
+    rank = torch.zeros(width) if wanted is None else wanted
+    told &= torch.isin(torch.arange(width), rank.argsort(descending=True, stable=True)[:most])
+    while bool(told.any()):
+        kept = told.nonzero().flatten()
+        single_out = _singling_out(parts(), sums.at(kept), kept, 1 / (least - 1))
+        if not bool(single_out.any()):
+            break
+        told[kept[single_out]] = False
+    return told
+
+
+def _singling_out(
+    parts: Parts, sums: Moments, kept: Int[Tensor, " kept"], most: float
+) -> Bool[Tensor, " kept"]:
+    """Of every row with a leverage of `most` or more, the column that adds most to it."""
+    means, scale = sums.total / sums.count.clamp_min(1), sums.scatter.diagonal().sqrt()
+    values, vectors = torch.linalg.eigh(sums.scatter / scale / scale[:, None])
+    sound = values > _RANK * values[-1]
+    inverse = (vectors[:, sound] / values[sound]) @ vectors[:, sound].mT
+    found = torch.zeros(len(kept), dtype=torch.bool)
+    for rows, y in parts:
+        away = (rows[:, kept] - means[y]) / scale
+        shares = away * (away @ inverse)
+        leverage = 1 / sums.count[y, 0] + shares.sum(1)
+        found[shares[leverage >= most].argmax(1)] = True
+    return found

@@ -1,0 +1,47 @@
+"""Which of a client's linked features behave unlike the others', by what everyone sent."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from flic.methods.linked.agreement import class_of
+from flic.methods.linked.client import Known
+from flic.methods.linked.deviations import (
+    FAR,
+    KINDS,
+    Marginals,
+    deviations,
+    shares_beyond,
+    usual_deviations,
+)
+
+UNLIKE = "scores.unlike"
+"""Shares of features that differ by some; a client counts for as many as it speaks of."""
+
+
+def shares_unlike(known: Known) -> Float[Tensor, "3 usual"]:
+    """What the federation learns the usual differences between its clients from."""
+    return shares_beyond(*_marginals(known))
+
+
+def unlike(known: Known) -> list[tuple[str, str, float]]:
+    """Linked features that are unlike the others': name, kind, and how far."""
+    if not known.pool.has_links:
+        return []
+    found = deviations(*_marginals(known), usual_deviations(known.shared[UNLIKE]))
+    features, linked = known.client.schema.features, known.pool.is_linked.nonzero().flatten()
+    return [
+        (features[int(linked[j])], KINDS[k], float(found[k, j]))
+        for k, j in (found.abs() > FAR).nonzero().tolist()
+    ]
+
+
+def _marginals(known: Known) -> tuple[Marginals, Marginals]:
+    """Of the linked features, at the client and at the others."""
+    agreed, linked = known.agreed, known.pool.is_linked.nonzero().flatten()
+    columns, y = known.linear.columns[:, linked], class_of(agreed, known.client.train)
+    squares, dof = known.pool.others_squares(linked)
+    others = known.pool.others
+    return (
+        Marginals.of(columns, y, agreed.num_classes),
+        Marginals(others.count[:, linked], others.total[:, linked], squares, dof),
+    )

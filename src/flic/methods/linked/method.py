@@ -1,0 +1,227 @@
+"""Linked features: pooled class statistics of what clients have in common, in three uploads.
+
+Clients of one space that have a feature of the same name mean the same thing by it. What is linked
+is pooled among its holders as sums, everything else stays private; `experts.py` has what a client
+makes of it. Uploads, each the preparation of that round number:
+
+  −2  sums of the features as they are
+  −1  sums of a random-feature map of them; cross-validated likelihoods of `own` and `linked`;
+      how many linked features differ from the others' by how much
+   0  cross-validated likelihoods of the map, and of every mix of the three experts
+
+Every choice is made by the mean of the clients' likelihoods on rows that they held out; in a
+regression the squared error, with its sign turned, stands for the likelihood.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from flic.data.client_data import ClientData, Split
+from flic.data.stacked import StackedData
+from flic.method_settings import MethodSettings
+from flic.methods.linked.agreement import Agreed, Kind
+from flic.methods.linked.client import Known, apply_mix, merits_name, place_of_mix, zeros
+from flic.methods.linked.client_sums import sent_sums
+from flic.methods.linked.deviations import USUAL
+from flic.methods.linked.disclosure import Told, told_detail
+from flic.methods.linked.link_checks import UNLIKE, shares_unlike
+from flic.methods.linked.sums import SENT
+from flic.methods.linked.tuning import EXPERTS, WEIGHTS, Expert, question_of
+from flic.methods.protocol import (
+    Algorithm,
+    Entry,
+    Generators,
+    Population,
+    ServerState,
+    Stack,
+    Update,
+    Visit,
+    check_update,
+    gather_entries,
+    weighted_mean,
+)
+from flic.networks.base import Embedding
+from flic.shapes import Named
+
+DECIMALS = 3
+"""Of a likelihood, where what clients tell is limited: thousands of exact ones might hold rows."""
+
+LEAN = 1.0
+"""Clients of a jury that everyone's merits count for."""
+
+
+class Linked(Algorithm):
+    """Closed form: a client's own discriminant, a pooled one, a pooled one of random features."""
+
+    name = "linked"
+    closed_form = True
+
+    def __init__(
+        self, settings: MethodSettings, population: Population, *, seed: int, dtype: torch.dtype
+    ) -> None:
+        del dtype  # sums of many rows are kept in double precision
+        self.agreed = Agreed(settings.linked, population.shared, population.task, seed)
+
+    @property
+    def preparations(self) -> int:
+        return 3
+
+    @property
+    def _juries(self) -> list[str]:
+        return sorted({self.agreed.jury(space) for space in self.agreed.shared})
+
+    # ---- the server half -----------------------------------------------------------------
+
+    def init_server(self) -> ServerState:
+        shared: dict[str, Tensor] = {}
+        kinds: tuple[Kind, ...] = ("linear", "mapped")
+        for space, features in self.agreed.shared.items():
+            for kind in kinds if features.names else ():
+                shapes = self.agreed.layout(space, kind).shapes
+                for part in SENT[self.agreed.detail(kind)]:
+                    shared[f"moments.{space}.{kind}.{part}"] = zeros(*shapes[part])
+        question = question_of(self.agreed.task)
+        temperatures = len(question.temperatures)
+        for jury in self._juries:
+            for expert in ("own", "linked"):
+                merits = zeros(question.grid(expert), temperatures)
+                shared[merits_name(expert, jury)] = merits
+            mixes = zeros(question.grid("mapped"), temperatures, len(WEIGHTS))
+            shared[merits_name("mix", jury)] = mixes
+        shared[UNLIKE] = zeros(*USUAL.shape)
+        return ServerState(0, shared)
+
+    def aggregate(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
+        """Moments are summed over their holders; merits averaged, and leant on everyone's."""
+        updates = list(updates)
+        for update in updates:
+            check_update(server, update)
+        shared = dict(server.shared)
+        gathered = gather_entries(updates)
+        for name, entries in gathered.items():
+            if name.startswith("moments."):
+                shared[name] = _sum([entry.value for entry in entries])
+            else:
+                shared[name] = weighted_mean(entries)
+        for expert in ("own", "linked", "mix"):
+            own = {n: e for n, e in gathered.items() if n.startswith(merits_name(expert, ""))}
+            shared |= _leant(own)
+        return ServerState(server.round, shared)
+
+    # ---- the client half -----------------------------------------------------------------
+
+    def init_client(self, client: ClientData, embedding: Embedding) -> dict[str, Tensor]:
+        del client, embedding
+        return {}
+
+    def prepare(
+        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
+    ) -> Visit:
+        del rngs
+        upload = {-2: self._sums, -1: self._mapped_sums_and_merits, 0: self._mix_merits}
+        updates = [
+            Update(client.name, upload[server.round](server, client) if self._tells(client) else {})
+            for client in data.clients
+        ]
+        return Visit(stack, updates, {})
+
+    def _tells(self, client: ClientData) -> bool:
+        """Whether there are rows enough for likelihoods, which rest on all of them."""
+        return len(client.train) >= self.agreed.settings.min_rows
+
+    def client_update(
+        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
+    ) -> Visit:
+        del server, data, rngs
+        return Visit(stack, [], {})
+
+    adapt = client_update
+
+    def _sums(self, server: ServerState, client: ClientData) -> dict[str, Entry]:
+        del server
+        space = client.schema.space
+        if not {*client.schema.features} & {*self.agreed.shared[space].names}:
+            return {}
+        told = Told.of(self.agreed, client)
+        sent = sent_sums(self.agreed, told, told_detail(self.agreed, client))
+        return _entries(f"moments.{space}.linear.", sent)
+
+    def _mapped_sums_and_merits(self, server: ServerState, client: ClientData) -> dict[str, Entry]:
+        known = Known(self.agreed, server.shared, client)
+        entries = _entries(f"moments.{client.schema.space}.mapped.", known.pool.sent("mapped"))
+        experts: tuple[Expert, ...] = ("own", "linked")
+        merits = {
+            merits_name(name, known.jury): self._as_told(known.merits(name)) for name in experts
+        }
+        entries |= _entries("", merits)
+        if known.pool.has_links:  # counts for as many features as it speaks of
+            weight = float(known.pool.is_linked.sum())
+            entries[UNLIKE] = Entry(shares_unlike(known), weight)
+        return entries
+
+    def _mix_merits(self, server: ServerState, client: ClientData) -> dict[str, Entry]:
+        known = Known(self.agreed, server.shared, client)
+        return _entries("", {merits_name("mix", known.jury): self._as_told(known.mix_merits())})
+
+    def _as_told(self, merits: Tensor) -> Tensor:
+        limited = self.agreed.settings.told_per_value is not None
+        return merits.round(decimals=DECIMALS) if limited else merits
+
+    def explain(self, server: ServerState) -> list[str]:
+        return [self._explain(server.shared, jury) for jury in self._juries]
+
+    def _explain(self, shared: Named, jury: str) -> str:
+        mixes, word = shared[merits_name("mix", jury)], question_of(self.agreed.task).word
+        merits = {
+            "own": shared[merits_name("own", jury)],
+            "linked": shared[merits_name("linked", jury)],
+            "mapped": mixes[..., WEIGHTS.index((0.0, 0.0, 1.0))],
+            "mix": mixes,
+        }
+        weights = WEIGHTS[place_of_mix(mixes)[2]]
+        parts = [f"{name} {w:.0%}" for name, w in zip(EXPERTS, weights, strict=True)]
+        found = [f"{name} {float(merit.max()):.3f}" for name, merit in merits.items()]
+        who = "" if len(self._juries) == 1 else f" in space '{jury}'"
+        return f"linked mixes {', '.join(parts)}{who}; cross-validated {word}: {', '.join(found)}."
+
+    def predict(
+        self, server: ServerState, stack: Stack, data: StackedData, splits: Sequence[Split]
+    ) -> list[Tensor]:
+        del stack
+        pairs = zip(data.clients, splits, strict=True)
+        return [self._answers(server, client, split) for client, split in pairs]
+
+    def _answers(self, server: ServerState, client: ClientData, split: Split) -> Tensor:
+        answers = torch.full((len(split), self.agreed.task.num_outputs), -torch.inf)
+        if len(split):
+            known = Known(self.agreed, server.shared, client)
+            answers[:, known.held] = apply_mix(known.model(), split.x).float()
+        return answers
+
+
+def _entries(prefix: str, tensors: Named) -> dict[str, Entry]:
+    return {prefix + name: Entry(value, 1.0) for name, value in tensors.items()}
+
+
+def _leant(gathered: Mapping[str, Sequence[Entry]]) -> dict[str, Tensor]:
+    """Mean merits of each jury, in which everyone's count for as many clients as `LEAN`.
+
+    Spaces need settings of their own, since one may have six features and another 240; few
+    clients cannot tell noise from merit.
+    """
+    if not gathered:
+        return {}
+    every = weighted_mean([entry for entries in gathered.values() for entry in entries])
+    return {
+        name: weighted_mean([*entries, Entry(every, LEAN)]) for name, entries in gathered.items()
+    }
+
+
+def _sum(values: Sequence[Tensor]) -> Tensor:
+    """Sum in the order given, one at a time: many clients' sums need the memory of two."""
+    total = values[0].clone()
+    for value in values[1:]:
+        total += value
+    return total

@@ -1,0 +1,131 @@
+"""What others sent, as a client's experts need it: their class sums, and their covariance.
+
+Everyone's scatter less the client's own is a different matrix at each client. Where all hold the
+same features, one eigenbasis serves them all, and a client's few rows are taken off in it.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from flic.methods.linked.agreement import Everyone, Kind, class_of, columns_of
+from flic.methods.linked.client_sums import Pool
+from flic.methods.linked.discriminants import Base, Linear, Own
+from flic.methods.linked.sums import Moments, Totals
+
+MOST_ROWS = 0.25
+"""Rows of a client per feature up to which it pays to take them off in everyone's basis."""
+
+
+@dataclass(frozen=True)
+class Others:
+    """A client's columns in units of all, and what others know of them."""
+
+    columns: Float[Tensor, "rows p"]  # a response is the last one
+    sums: Totals
+    base: Base  # of the features alone
+    basis: Float[Tensor, "p p"] | None = None  # what columns were turned by
+    centre: Float[Tensor, " p"] | None = None  # what was taken off them before
+
+    def back(self, found: Linear) -> tuple[Float[Tensor, "p outputs"], Float[Tensor, " outputs"]]:
+        """Weights and biases of the columns themselves."""
+        weight = self.base.back(found.weight).mT
+        weight = weight if self.basis is None else self.basis @ weight
+        return weight, found.bias if self.centre is None else found.bias - self.centre @ weight
+
+
+@dataclass(frozen=True)
+class Side:
+    """The client's columns of a kind, and where they stand among everyone's."""
+
+    kind: Kind
+    columns: Float[Tensor, "rows p"]
+    own: Int[Tensor, " shared"]
+    there: Int[Tensor, " shared"]
+    shift: Float[Tensor, " p"]
+    scale: Float[Tensor, " p"]
+    sums: Totals
+
+    @classmethod
+    def linear(cls, pool: Pool) -> "Side":
+        """The columns themselves."""
+        columns = pool.scaled(columns_of(pool.agreed, pool.client.train))
+        return cls("linear", columns, pool.own, pool.there, pool.shift, pool.scale, pool.others)
+
+    @classmethod
+    def mapped(cls, pool: Pool) -> "Side":
+        """The random features of the linked ones, in units of their own."""
+        shift, scale = pool.mapped_units
+        columns = pool.mapped(columns_of(pool.agreed, pool.client.train))
+        everyone = pool.agreed.everyone(pool.state, pool.space, "mapped").sums
+        sent = pool.agreed.layout(pool.space, "mapped").unpack_totals(pool.sent_totals("mapped"))
+        count, total = everyone.count - sent.count, everyone.total - sent.total
+        sums = Totals(count, (total - count * shift) / scale)
+        every = torch.arange(len(shift))
+        return cls("mapped", (columns - shift) / scale, every, every, shift, scale, sums)
+
+
+def others_at(pool: Pool, side: Side, places: Int[Tensor, " p"]) -> Others:
+    """What others know of some of the columns."""
+    columns = side.columns[:, places]
+    sums = Totals(side.sums.count[:, places], side.sums.total[:, places])
+    dim = len(places) - pool.agreed.responses
+    if not len(side.own):
+        return Others(columns, sums, Base(torch.ones(dim).double()))
+    everyone = pool.agreed.everyone(pool.state, pool.space, side.kind)
+    rows = pool.rows_in_sums(side.kind)
+    if rows is not None and _few(pool, everyone, side, rows) and not pool.agreed.responses:
+        return _in_basis_of_all(pool, everyone, side, rows, places)
+    moments = _scatter(pool, everyone, side).at(places)
+    covariance = moments.covariance[:dim, :dim].clone()
+    unknown = moments.dof.diagonal()[:dim] == 0
+    covariance[unknown, unknown] = 1.0  # columns are scaled by their deviation, so this is usual
+    return Others(columns, moments, Base.of(covariance))
+
+
+def _few(pool: Pool, everyone: Everyone, side: Side, rows: Tensor) -> bool:
+    """Whether everyone's eigenbasis is of use: all hold all, and the client's rows are few.
+
+    Others may tell nothing of their scatter; then everyone's is the client's own.
+    """
+    width = len(everyone.scale)
+    if not everyone.is_of_one_block or len(side.own) < width or len(rows) > MOST_ROWS * width:
+        return False
+    own = len(rows) - len(class_of(pool.agreed, pool.client.train)[rows].unique())
+    return float(everyone.sums.dof[0, 0]) - own >= 1
+
+
+def _in_basis_of_all(
+    pool: Pool, everyone: Everyone, side: Side, rows: Tensor, places: Tensor
+) -> Others:
+    """Everything in everyone's eigenbasis, with the client's rows to be taken off.
+
+    All linked features have the same holders, so that class sums may be turned as well.
+    """
+    variances, basis = everyone.spectrum
+    width = side.columns.shape[1]
+    whole = torch.ones(width).double()
+    if len(side.own) == width and bool((side.there == torch.arange(width)).all()):
+        wide = basis  # all columns, in everyone's order
+    else:
+        wide = torch.eye(width).double()
+        wide[side.own[:, None], side.own] = basis[side.there]
+        wide = wide[places][:, places]
+    columns, total = side.columns[:, places] @ wide, side.sums.total[:, places] @ wide
+    y = class_of(pool.agreed, pool.client.train)
+    own = Own.of(columns[rows], y[rows], pool.agreed.num_classes)
+    left = float(everyone.sums.dof[0, 0]) - own.dof
+    whole[side.own] = variances.clamp_min(0) / left
+    linked = torch.zeros(width).double().index_fill_(0, side.own, 1.0)[places]
+    assert own.spread.rows is not None  # they are few
+    base = Base(whole[places], less=own.spread.rows * linked / left**0.5)
+    return Others(columns, Totals(side.sums.count[:, places], total), base, wide)
+
+
+def _scatter(pool: Pool, everyone: Everyone, side: Side) -> Moments:
+    """All sums of the others, in the client's columns and units."""
+    sent = pool.agreed.layout(pool.space, side.kind).unpack(pool.sent(side.kind))
+    others = (everyone.sums - sent).at(side.there).spread(side.own, side.columns.shape[1])
+    return others.scaled(side.shift, side.scale)

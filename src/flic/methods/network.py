@@ -1,0 +1,369 @@
+"""What all methods that train networks have in common, the plain training of g_θ ∘ φ included.
+
+One visit: start from the shared part, descend on the private part, descend on the shared part,
+send it. A method adds its own loss terms and shared tensors through the hooks at the end.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from flic.data.batches import Batch, BatchPlan
+from flic.data.client_data import ClientData, Split
+from flic.data.stacked import StackedData, StackedRows
+from flic.method_settings import Duration, MethodSettings
+from flic.methods.context import Workplace
+from flic.methods.flic.losses import data_loss, mask_to_own_classes
+from flic.methods.protocol import (
+    Algorithm,
+    Entry,
+    Generators,
+    Population,
+    ServerState,
+    Stack,
+    Update,
+    Visit,
+    check_update,
+    gather_entries,
+    trimmed_mean,
+    weighted_mean,
+)
+from flic.networks.base import Embedding
+from flic.networks.descent import Losses, LossFn, descend
+from flic.networks.sharing import SplitModel, personalisation
+from flic.networks.sharing.rule import under
+from flic.seeding import generator
+from flic.shapes import Named
+
+TRIMMED_FROM = 5
+"""Holders from which on `training.average = "auto"` leaves out extremes."""
+
+
+class NetworkMethod(Algorithm):
+    """Training of g_θ ∘ φ with a personalisation rule; subclasses say what else is shared."""
+
+    #: Whether the network has a hidden layer; None leaves it to `model.hidden_layer`.
+    hidden_layer: ClassVar[bool | None] = None
+
+    #: The personalisation rule; None leaves it to `training.personalisation`.
+    rule_name: ClassVar[str | None] = None
+
+    def __init__(
+        self, settings: MethodSettings, population: Population, *, seed: int, dtype: torch.dtype
+    ) -> None:
+        self.settings = settings
+        self.population = population
+        self.seed = seed
+        self.dtype = dtype
+        self.rule = personalisation(self.rule_name or settings.training.personalisation)
+        has_hidden = settings.model.hidden_layer if self.hidden_layer is None else self.hidden_layer
+        self.model = SplitModel(
+            settings.embedding.latent_dim,
+            settings.model.hidden_dim if has_hidden else None,
+            population.task.num_outputs,
+        )
+        names = self.model.init(rng=torch.Generator(), dtype=dtype).keys()
+        self.shared_names = self.rule.shared_names(names)
+        self.personal_names = self.rule.personal_names(names)
+
+    # ---- the server half -----------------------------------------------------------------
+
+    def init_server(self) -> ServerState:
+        theta = self.model.init(rng=generator(self.seed, "server", "model"), dtype=self.dtype)
+        return ServerState(0, {n: theta[n] for n in theta if n in self.shared_names})
+
+    def aggregate(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
+        """Each name averaged over its holders.  Paper: algo:FLIC-FEDREP, steps 19-20."""
+        updates = list(updates)
+        for update in updates:
+            check_update(server, update, self.fixed)
+        shared = dict(server.shared)
+        for name, entries in gather_entries(updates).items():
+            shared[name] = self.average(name, entries, active=len(updates))
+        return ServerState(server.round, shared)
+
+    def average(self, name: str, entries: Sequence[Entry], *, active: int) -> Tensor:
+        """New shared value of one name from its holders' versions."""
+        del name
+        return self.mean(entries, total_weight=self._total_weight(active))
+
+    def mean(self, entries: Sequence[Entry], *, total_weight: float | None = None) -> Tensor:
+        """Mean of the holders' versions, without the extremes where `training.average` says so."""
+        how = self.settings.training.average
+        if how == "trimmed" or (how == "auto" and len(entries) >= TRIMMED_FROM):
+            return trimmed_mean(entries)
+        return weighted_mean(entries, total_weight=total_weight)
+
+    def _total_weight(self, active: int) -> float | None:
+        """The literal (b/|A|) Σ ω_i divides by what active clients would weigh on average."""
+        if self.settings.training.normalise == "active":
+            return None
+        everyone = self.population.num_clients
+        by_rows = self.settings.training.client_weight == "rows"
+        return (self.population.total_rows if by_rows else everyone) * active / everyone
+
+    # ---- the client half -----------------------------------------------------------------
+
+    def init_client(self, client: ClientData, embedding: Embedding) -> dict[str, Tensor]:
+        rng = generator(self.seed, "client", client.name, "init")
+        phi = embedding.init(client.schema.dim, rng=rng, dtype=self.dtype)
+        theta = self.model.init(rng=rng, dtype=self.dtype)
+        return phi | {n: theta[n] for n in theta if n in self.personal_names}
+
+    def prepare(
+        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
+    ) -> Visit:
+        """Equal budget: what FLIC spends on pre-training φ goes into plain training here."""
+        epochs, parts = self.settings.pretraining.epochs, max(1, self.preparations)
+        done = server.round + parts - 1
+        share = epochs * (done + 1) // parts - epochs * done // parts
+        return self._warm_up(Workplace(server, stack, data, rngs), share)
+
+    @property
+    def preparations(self) -> int:
+        return int(self._warms_up and self.settings.pretraining.epochs > 0)
+
+    @property
+    def realigns(self) -> bool:
+        again = self.settings.alignment.realign_epochs > 0 and not self.settings.embedding.frozen
+        return self._warms_up and again
+
+    @property
+    def _warms_up(self) -> bool:
+        """Whether the method has the whole budget; FLIC always has."""
+        return self.settings.training.baseline_budget == "equal"
+
+    def realign(
+        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
+    ) -> Visit:
+        """Equal budget: as in `prepare`, for the epochs FLIC spends on re-alignment."""
+        epochs = self.settings.alignment.realign_epochs
+        return self._warm_up(Workplace(server, stack, data, rngs), epochs)
+
+    def _warm_up(self, place: Workplace, epochs: int) -> Visit:
+        plan = self.plan(place, Duration(epochs=epochs), self.settings.pretraining.batch_size)
+        shared = self.each_shared(place)
+        private, shared, losses = self.train_private(place, plan, shared, frozen=False)
+        updates = self.updates(place, private, shared) if self.joint_names() else []
+        return Visit(Stack(place.stack.embedding, private), updates, losses)
+
+    def client_update(
+        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
+    ) -> Visit:
+        """One round of an active client.  Paper: algo:FLIC-FEDREP, steps 4-16."""
+        place = Workplace(server, stack, data, rngs)
+        local, after = self.durations(server.round)
+        plan = self.plan(place, local, self.settings.training.batch_size)
+        private, shared, losses = self.train_private(place, plan, self.each_shared(place))
+        plan = self.plan(place, after, self.settings.training.batch_size)
+        shared = self.train_shared(place, plan, private, shared)
+        updates = self.updates(place, private, shared)
+        return Visit(Stack(stack.embedding, private), updates, losses)
+
+    def adapt(
+        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
+    ) -> Visit:
+        """Local parameters trained once more from the final shared part; nothing leaves."""
+        place = Workplace(server, stack, data, rngs)
+        plan = self.plan(place, self.settings.training.local, self.settings.training.batch_size)
+        shared = self.each_shared(place)
+        private, _, losses = self.train_private(place, plan, shared, jointly=False)
+        return Visit(Stack(stack.embedding, private), [], losses)
+
+    def predict(
+        self, server: ServerState, stack: Stack, data: StackedData, splits: Sequence[Split]
+    ) -> list[Float[Tensor, "rows outputs"]]:
+        place = Workplace(server, stack, data, ())
+        rows = StackedRows.of(splits, width=data.width, dtype=self.dtype)
+        with torch.no_grad():
+            shared = self.each_shared(place)
+            phi = self.phi(place, stack.private, shared)
+            latent = stack.embedding.apply(phi, rows.x, rows=rows.counts)
+            scores = self.score(place, stack.private, shared, latent)
+            outputs = data.task.num_outputs
+            held = torch.zeros(len(data), outputs + 1, dtype=torch.bool)
+            held.scatter_(1, data.classes.where(data.holds, outputs), value=True)
+            scores = data.task.decode(mask_to_own_classes(scores, held[:, :-1]))
+        return [scores[i, :n] for i, n in enumerate(rows.counts)]
+
+    # ---- parts of a visit ----------------------------------------------------------------
+
+    def durations(self, round: int) -> tuple[Duration, Duration]:
+        """Lengths of the local and of the shared phase in a round."""
+        training = self.settings.training
+        nothing = Duration(steps=0)
+        if not self.apart_names() or 0 < round <= training.shared_from_round:
+            return self._all_local(), nothing
+        if training.shared_schedule == "after":
+            return training.local, training.shared
+        return training.local.less(training.shared), training.shared
+
+    def _all_local(self) -> Duration:
+        """Local work where nothing is trained apart: the shared phase's epochs come on top."""
+        training = self.settings.training
+        local, shared = training.local, training.shared
+        if training.shared_schedule == "last":
+            return local
+        return local.plus(shared)
+
+    def plan(self, place: Workplace, duration: Duration, batch_size: int) -> BatchPlan:
+        """Batches of one phase."""
+        return BatchPlan(place.data, duration, batch_size=batch_size, rngs=place.rngs)
+
+    def each_shared(self, place: Workplace) -> dict[str, Tensor]:
+        """Shared part of θ, a copy per client."""
+        return place.each({n: place.server.shared[n] for n in sorted(self.shared_names)})
+
+    def start(self, place: Workplace) -> dict[str, Tensor]:
+        """Private parameters at the start of a visit."""
+        private, shared = dict(place.stack.private), self.each_shared(place)
+        personal = {n: private[n] for n in self.personal_names}
+        alpha = {n: shared[n] for n in self.shared_names}
+        return private | dict(self.rule.begin(alpha, personal))
+
+    def theta(self, private: Named, shared: Named) -> dict[str, Tensor]:
+        """θ_i of the local models.  Paper: table:perso_algo."""
+        personal = {n: private[n] for n in self.personal_names}
+        return self.rule.compose({n: shared[n] for n in self.shared_names}, personal)
+
+    def phi(self, place: Workplace, private: Named, shared: Named) -> Named:
+        """Parameters of φ_i."""
+        del place, shared
+        return private
+
+    def train_private(
+        self,
+        place: Workplace,
+        plan: BatchPlan,
+        shared: Named,
+        *,
+        jointly: bool = True,
+        frozen: bool | None = None,
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor], Losses]:
+        """Private parameters after the local steps.  Paper: algo:FLIC-FEDREP, steps 6-11.
+
+        Also returns the shared copies, since some methods train part of them jointly. With
+        `frozen` φ stays as it is; None leaves that to `embedding.frozen`.
+        """
+        private = self.start(place)
+        frozen = self.settings.embedding.frozen if frozen is None else frozen
+        fixed = under("embedding.", private) if frozen else {}
+        moving = {name: value for name, value in private.items() if name not in fixed}
+        names = sorted(self.joint_names() & shared.keys()) if jointly else []
+        joint = {name: shared[name] for name in names}
+
+        def losses(parameters: Named, step: int, count: int) -> Losses:
+            batch = plan.batch(step)
+            own = {name: value[:count] for name, value in shared.items()}
+            own |= {name: parameters[name] for name in joint}
+            still = {name: value[:count] for name, value in fixed.items()}
+            masks = self.masks(place, batch)
+            return self.terms(place, {**still, **parameters}, own, batch, masks)
+
+        if not len(plan):
+            return private, dict(shared), {}
+        trained, terms = self._descend({**moving, **joint}, losses, plan)
+        joint = {name: trained.pop(name) for name in joint}
+        return {**fixed, **trained}, {**shared, **joint}, terms
+
+    def train_shared(
+        self, place: Workplace, plan: BatchPlan, private: Named, shared: Named
+    ) -> dict[str, Tensor]:
+        """Each client's version of the shared part.  Paper: algo:FLIC-FEDREP, steps 13-14."""
+        apart = {name: shared[name] for name in sorted(self.apart_names())}
+
+        def losses(parameters: Named, step: int, count: int) -> Losses:
+            batch = plan.batch(step)
+            own = {name: value[:count] for name, value in private.items()}
+            copies = {name: value[:count] for name, value in shared.items()}
+            return self.terms(place, own, copies | dict(parameters), batch, ())
+
+        if not len(plan):
+            return dict(shared)
+        trained, _ = self._descend(apart, losses, plan)
+        return {**shared, **trained}
+
+    def terms(
+        self,
+        place: Workplace,
+        private: Named,
+        shared: Named,
+        batch: Batch,
+        masks: Sequence[Tensor],
+    ) -> Losses:
+        """F_i term by term.  Paper: eq:PFL_ERM_reg."""
+        phi = self.phi(place, private, shared)
+        latent = place.stack.embedding.apply(phi, batch.x, masks=masks, rows=batch.row_counts)
+        theta = self.theta(private, shared)
+        terms = {"data": data_loss(self.model.apply(theta, latent), batch)}
+        return terms | self.extra_terms(place, private, shared, theta, latent, batch)
+
+    def masks(self, place: Workplace, batch: Batch) -> Sequence[Tensor]:
+        """Dropout factors of the working clients."""
+        if not place.stack.embedding.dropout:
+            return ()
+        rows = batch.row_counts
+        masks = place.stack.embedding.draw_masks(rows, place.rngs[: len(rows)], dtype=self.dtype)
+        padding = batch.x.shape[1] - max(rows)
+        return [torch.nn.functional.pad(mask, (0, 0, 0, padding)) for mask in masks]
+
+    def _descend(
+        self, parameters: Named, losses: LossFn, plan: BatchPlan
+    ) -> tuple[dict[str, Tensor], Losses]:
+        training = self.settings.training
+        theta = self.shared_names | self.personal_names
+        decay = {n: training.model_weight_decay for n in parameters if n in theta}
+        return descend(
+            parameters, losses, plan.working, optimiser=training.optimiser, weight_decay=decay
+        )
+
+    def updates(self, place: Workplace, private: Named, shared: Named) -> list[Update]:
+        """What each client of the stack sends.  Paper: algo:FLIC-FEDREP, step 16."""
+        return [
+            Update(client.name, self.entries(place, i, private, shared))
+            for i, client in enumerate(place.data.clients)
+        ]
+
+    def client_weight(self, rows: int) -> float:
+        """ω_i before it is normalised."""
+        return float(rows) if self.settings.training.client_weight == "rows" else 1.0
+
+    # ---- hooks ---------------------------------------------------------------------------
+
+    def joint_names(self) -> set[str]:
+        """Shared copies that are trained together with the private part."""
+        return set()
+
+    def apart_names(self) -> set[str]:
+        """Shared copies that a phase of their own trains after the local steps."""
+        return set(self.shared_names) if self.rule.has_shared_phase else set()
+
+    def score(self, place: Workplace, private: Named, shared: Named, latent: Tensor) -> Tensor:
+        """Class scores, or encoded responses, of embedded rows."""
+        del place
+        return self.model.apply(self.theta(private, shared), latent)
+
+    def extra_terms(
+        self,
+        place: Workplace,
+        private: Named,
+        shared: Named,
+        theta: Named,
+        latent: Float[Tensor, "clients rows k"],
+        batch: Batch,
+    ) -> Losses:
+        """Loss terms beside the data loss, for the clients that still work."""
+        del place, private, shared, theta, latent, batch
+        return {}
+
+    def entries(
+        self, place: Workplace, client: int, private: Named, shared: Named
+    ) -> dict[str, Entry]:
+        """What one client of the stack sends: its version of α."""
+        personal = {n: private[n] for n in self.personal_names}
+        theta = self.rule.upload({n: shared[n] for n in self.shared_names}, personal)
+        weight = self.client_weight(len(place.data.clients[client].train))
+        return {n: Entry(theta[n][client].clone(), weight) for n in sorted(self.shared_names)}

@@ -1,0 +1,274 @@
+"""What an algorithm is: a client half and a server half, and what passes between them.
+
+Paper: algo:FLIC-FEDREP. Simulator, worker processes and real nodes call these functions and
+nothing else. Everything private has a leading client axis; a real silo is a stack of one.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from flic.data.client_data import ClientData, Split
+from flic.data.schema import FeatureSchema, SharedFeatures, union
+from flic.data.stacked import StackedData
+from flic.data.task import Task, TaskName
+from flic.errors import IncompatibleUpdate
+from flic.method_settings import MethodSettings
+from flic.networks.base import Embedding
+from flic.networks.descent import Losses
+from flic.shapes import Named
+
+Generators = Sequence[torch.Generator]
+"""One generator per client of a stack."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor that leaves a client, and the weight it counts for."""
+
+    value: Tensor
+    weight: float
+
+
+@dataclass(frozen=True)
+class Update:
+    """The only thing that ever leaves a client: named tensors with their weights.
+
+    There is no field for rows, φ_i or β_i, and the server refuses any name or shape that it
+    does not itself hold (`check_update`).
+    """
+
+    client: str
+    entries: Mapping[str, Entry]
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the tensors on the wire."""
+        return sum(e.value.numel() * e.value.element_size() for e in self.entries.values())
+
+    @property
+    def magnitude(self) -> float:
+        """Largest absolute value of all tensors; NaN where one is NaN."""
+        if not self.entries:
+            return 0.0
+        flat = torch.cat([entry.value.flatten() for entry in self.entries.values()])
+        return float(flat.abs().max())
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """What the server knows: shared tensors by name. Never φ_i or β_i."""
+
+    round: int
+    shared: Named
+
+
+@dataclass(frozen=True)
+class Population:
+    """Facts about the federation that everyone may know.
+
+    `total_rows` is needed only where weights are normalised over absent clients too.
+    """
+
+    num_clients: int
+    task: Task
+    max_features: int
+    total_rows: int
+    spaces: Mapping[str, FeatureSchema]  # of each space, all features anyone has
+    shared: Mapping[str, SharedFeatures] = field(  # of each space
+        default_factory=dict[str, SharedFeatures]
+    )
+
+    @classmethod
+    def of(cls, clients: Sequence[ClientData], task: Task) -> "Population":
+        """Facts about a federation whose clients are all at hand."""
+        members: dict[str, list[FeatureSchema]] = {}
+        for client in clients:
+            members.setdefault(client.schema.space, []).append(client.schema)
+        return cls(
+            num_clients=len(clients),
+            task=task,
+            max_features=max(client.schema.dim for client in clients),
+            total_rows=sum(len(client.train) for client in clients),
+            spaces={space: union(schemas) for space, schemas in members.items()},
+            shared={space: SharedFeatures.of(schemas) for space, schemas in members.items()},
+        )
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Private state of one or many clients of one architecture; it never leaves them."""
+
+    embedding: Embedding
+    private: Named
+
+    def __len__(self) -> int:
+        return len(next(iter(self.private.values()))) if self.private else 0
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What a stack of clients did in one visit: new private state, what it sends, losses."""
+
+    stack: Stack
+    updates: list[Update]
+    losses: Losses
+
+
+class Algorithm(ABC):
+    """One method of training, in two halves."""
+
+    name: ClassVar[str]
+
+    #: Whether clients meet in rounds at all; a method without rounds only predicts.
+    has_rounds: ClassVar[bool] = True
+
+    #: Whether preparations are all its work, and rounds would add nothing.
+    closed_form: ClassVar[bool] = False
+
+    #: Shared tensors that the server alone decides: they leave no client.
+    fixed: ClassVar[frozenset[str]] = frozenset()
+
+    #: Kinds of labels the method can learn.
+    tasks: ClassVar[Sequence[TaskName]] = ("classification", "regression")
+
+    @abstractmethod
+    def __init__(
+        self, settings: MethodSettings, population: Population, *, seed: int, dtype: torch.dtype
+    ) -> None: ...
+
+    @abstractmethod
+    def init_server(self) -> ServerState:
+        """Server state before the first round."""
+
+    @abstractmethod
+    def init_client(self, client: ClientData, embedding: Embedding) -> dict[str, Tensor]:
+        """Private parameters of one client before its first visit, features unpadded."""
+
+    @abstractmethod
+    def prepare(
+        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
+    ) -> Visit:
+        """Work of every client before round 1 (pre-training of φ_i).
+
+        The last preparation has round number 0, those before it negative ones.
+        """
+
+    @abstractmethod
+    def client_update(
+        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
+    ) -> Visit:
+        """Work of an active client in a round."""
+
+    @property
+    def preparations(self) -> int:
+        """How often all clients `prepare` before round 1; the server averages after each."""
+        return 0
+
+    @property
+    def realigns(self) -> bool:
+        """Whether all clients do `realign` after every round."""
+        return False
+
+    def realign(
+        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
+    ) -> Visit:
+        """Work of every client, active or not, after the server has averaged."""
+        del server, data, rngs
+        return Visit(stack, [], {})
+
+    @abstractmethod
+    def adapt(
+        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
+    ) -> Visit:
+        """Local work from which nothing leaves: the last round, or a client that joins late."""
+
+    @abstractmethod
+    def aggregate(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
+        """Server state after a round."""
+
+    def explain(self, server: ServerState) -> Sequence[str]:
+        """What came of it that a person may want to know, as sentences."""
+        del server
+        return ()
+
+    @abstractmethod
+    def predict(
+        self, server: ServerState, stack: Stack, data: StackedData, splits: Sequence[Split]
+    ) -> list[Float[Tensor, "rows outputs"]]:
+        """Class scores of each client's rows, −∞ for classes it does not hold; or responses."""
+
+
+def check_update(server: ServerState, update: Update, fixed: frozenset[str] = frozenset()) -> None:
+    """Refuse an update that holds a name, shape, type or value the server cannot count."""
+    who = f"update of client {update.client!r}"
+    for name, entry in update.entries.items():
+        if name in fixed:
+            raise IncompatibleUpdate(
+                f"{who} holds {name!r}, which the server alone decides; expected what clients "
+                "learn. Drop it."
+            )
+        if name not in server.shared:
+            raise IncompatibleUpdate(
+                f"{who} holds {name!r}, which the server does not share. Only "
+                f"{len(server.shared)} shared names may leave a client; drop it."
+            )
+        known = server.shared[name]
+        if entry.value.shape != known.shape or entry.value.dtype != known.dtype:
+            raise IncompatibleUpdate(
+                f"{who}: {name!r} is {_kind(entry.value)}, expected {_kind(known)}. "
+                "Give all clients the same model and engine settings."
+            )
+        if not (math.isfinite(entry.weight) and entry.weight > 0):
+            raise IncompatibleUpdate(f"{who}: {name!r} has weight {entry.weight}; expected > 0.")
+
+    if not math.isfinite(update.magnitude):
+        bad = [n for n, e in update.entries.items() if not torch.isfinite(e.value).all()]
+        raise IncompatibleUpdate(f"{who}: {bad[0]!r} holds NaN or infinite values; not counted.")
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+
+
+def gather_entries(updates: Iterable[Update]) -> dict[str, list[Entry]]:
+    """Entries of all updates by name: the holders of each name."""
+    holders: dict[str, list[Entry]] = {}
+    for update in updates:
+        for name, entry in update.entries.items():
+            holders.setdefault(name, []).append(entry)
+    return holders
+
+
+def weighted_mean(
+    entries: Sequence[Entry], *, total_weight: float | None = None
+) -> Float[Tensor, "..."]:
+    """Mean of the holders' tensors; divided by `total_weight` where it is not their own sum."""
+    weights = torch.tensor([e.weight for e in entries], dtype=torch.float64)
+    values = torch.stack([e.value.to(torch.float64) for e in entries])
+    total = (weights.view(-1, *[1] * (values.ndim - 1)) * values).sum(0)
+    return (total / (total_weight or float(weights.sum()))).to(entries[0].value.dtype)
+
+
+def trimmed_mean(entries: Sequence[Entry]) -> Float[Tensor, "..."]:
+    """Mean without the extremes: of each number, the largest and the smallest quarter are left out.
+
+    One on each side at least, so that of three holders no one can move a number beyond the other
+    two; of fewer than three, it is the mean.
+    """
+    count = len(entries)
+    if count < 3:
+        return weighted_mean(entries)
+    cut = max(1, count // 4)
+    values = torch.stack([e.value.to(torch.float64) for e in entries])
+    middle = values.sort(0)
+    weights = torch.tensor([e.weight for e in entries], dtype=torch.float64)
+    weights = weights[middle.indices[cut : count - cut]]
+    total = (weights * middle.values[cut : count - cut]).sum(0)
+    return (total / weights.sum(0)).to(entries[0].value.dtype)

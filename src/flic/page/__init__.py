@@ -1,0 +1,1 @@
+"""The report page: a report of a run or a federation, and one HTML file that tells it."""

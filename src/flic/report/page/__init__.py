@@ -1,1 +1,0 @@
-"""The report page: a story of a run or a federation, and one HTML file that tells it."""

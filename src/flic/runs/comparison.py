@@ -1,0 +1,101 @@
+"""Methods side by side: mean, spread over seeds, and differences paired client by client."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from flic.runs.metrics import Outcome, Scores
+
+# Gains within this of zero count as neither gain nor loss.
+TIE = 1e-9
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a comparison."""
+
+    method: str
+    seed: int
+    outcome: Outcome
+    seconds: float
+    bytes_sent: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method over all seeds, in fractions."""
+
+    method: str
+    seeds: int
+    mean: float
+    spread: float | None  # standard deviation over seeds of the mean over clients
+    worst: float  # worst client, mean over seeds
+    worst_decile: float  # worst tenth of the clients, mean over seeds
+    chosen: float | None  # mean at the round that validation chooses
+    gain: float | None  # paired difference to the reference
+    gain_interval: float | None  # half width of its 95 % interval over seeds × clients
+    gaining: int
+    losing: int
+    tied: int
+    seconds: float
+    bytes_sent: float
+
+    def summary(self) -> dict[str, Any]:
+        """The figures by name."""
+        return dict(vars(self))
+
+
+def compare(cells: Sequence[Cell], *, reference: str, clients_repeat: bool = False) -> list[Row]:
+    """A row per method, in order of appearance.
+
+    With `clients_repeat` a client is the same, rows and all, in every seed: its gains over seeds
+    are averaged first, since they do not count as independent ones.
+    """
+    by_method: dict[str, list[Cell]] = {}
+    for cell in cells:
+        by_method.setdefault(cell.method, []).append(cell)
+    base = {cell.seed: cell.outcome.last for cell in by_method.get(reference, [])}
+    gains = {
+        method: _gains(own, base, clients_repeat) if method != reference else []
+        for method, own in by_method.items()
+    }
+    return [_row(method, own, gains[method]) for method, own in by_method.items()]
+
+
+def _row(method: str, cells: Sequence[Cell], gains: Sequence[float]) -> Row:
+    means = [cell.outcome.last.mean for cell in cells]
+    chosen = [cell.outcome.chosen.mean for cell in cells if cell.outcome.chosen is not None]
+    return Row(
+        method=method,
+        seeds=len(cells),
+        mean=fmean(means),
+        spread=stdev(means) if len(means) > 1 else None,
+        worst=fmean(cell.outcome.last.worst for cell in cells),
+        worst_decile=fmean(cell.outcome.last.worst_decile for cell in cells),
+        chosen=fmean(chosen) if chosen else None,
+        gain=fmean(gains) if gains else None,
+        gain_interval=_half_width(gains) if len(gains) > 1 else None,
+        gaining=sum(gain > TIE for gain in gains),
+        losing=sum(gain < -TIE for gain in gains),
+        tied=sum(abs(gain) <= TIE for gain in gains),
+        seconds=fmean(cell.seconds for cell in cells),
+        bytes_sent=fmean(cell.bytes_sent for cell in cells),
+    )
+
+
+def _gains(cells: Sequence[Cell], base: Mapping[int, Scores], clients_repeat: bool) -> list[float]:
+    """Difference to the reference of every client in every seed both have run."""
+    gains: dict[str, list[float]] = {}
+    for cell in cells:
+        if cell.seed in base:
+            for name, score in cell.outcome.last.clients.items():
+                gains.setdefault(name, []).append(score - base[cell.seed].clients[name])
+    if clients_repeat:
+        return [fmean(own) for own in gains.values()]
+    return [gain for own in gains.values() for gain in own]
+
+
+def _half_width(gains: Sequence[float]) -> float:
+    return 1.96 * stdev(gains) / math.sqrt(len(gains))

@@ -1,0 +1,321 @@
+"""What a checkpoint makes of its clients' rows: embedded rows, anchors, distances, tensors sent.
+
+Nothing is trained; everything is computed as the method's own prediction does it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from flic.methods.flic.method import FACTOR, MEAN, Flic
+from flic.methods.network import NetworkMethod
+from flic.methods.protocol import ServerState
+from flic.methods.context import Workplace
+from flic.methods.flic.anchors import Anchors
+from flic.methods.flic.meta import MAP
+from flic.data.client_data import ClientData
+from flic.data.stacked import StackedRows
+from flic.data.task import Regression, Task
+from flic.engine.journal import Journal
+from flic.engine.clients import Roster
+from flic.gaussians import Gaussian, wasserstein2_sq, wasserstein2_sq_interval
+from flic.engine.traffic import ClientTraffic, SentTensor
+from flic.seeding import generator
+from flic.shapes import Named
+
+POINTS = 3000  # rows in the view
+BINS = 4  # ranges of responses that the view of a regression tells apart
+Split = Literal["train", "test"]
+SPLITS: Sequence[Split] = ("train", "test")
+
+
+@dataclass(frozen=True)
+class LatentPoint:
+    """One embedded row in the plane of the view."""
+
+    x: float
+    y: float
+    label: str
+    client: str
+    split: Split
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """Mean of a class's anchor in the plane of the view."""
+
+    x: float
+    y: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Latent:
+    """A view of the latent space; `caption` says how its plane was found."""
+
+    points: Sequence[LatentPoint]
+    anchors: Sequence[Anchor] = ()
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class AlignmentCell:
+    """W₂² between a client's embedded rows of a class and the anchor.
+
+    The 95 % interval needs more rows of the class than latent dimensions; None where there are
+    fewer.
+    """
+
+    client: str
+    label: str
+    w2sq: float
+    low: float | None
+    high: float | None
+    split: Split
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """Embedded rows of one split of one client, and the anchor of each of its classes."""
+
+    client: str
+    split: Split
+    z: Tensor  # [rows, k]
+    y: Tensor  # [rows], labels as the data hold them
+    anchors: Mapping[int, Gaussian]
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """All clients of a run as its last checkpoint sees them."""
+
+    task: Task
+    parts: Sequence[Seen]
+    anchors: Mapping[str, Tensor]  # label → mean of the anchor, [k]
+    sent: Mapping[str, Named]  # client → what its update of a round holds
+    asked: Named  # what every client sends in a preparation instead
+    kept: Sequence[str]  # what clients hold and never send
+
+
+def read(
+    roster: Roster, algorithm: NetworkMethod, journal: Journal, *, stack_width: int
+) -> Reading:
+    """Every client's rows through its own φ."""
+    server = journal.server or algorithm.init_server()
+    parts: list[Seen] = []
+    sent: dict[str, dict[str, Tensor]] = {}
+    private: dict[str, None] = {}
+    with torch.no_grad():
+        for names in roster.split(roster.names, stack_width=stack_width):
+            place = _place(roster, algorithm, server, journal, names)
+            shared = algorithm.each_shared(place)
+            parts += _seen(algorithm, place, shared)
+            for update in algorithm.updates(place, algorithm.start(place), shared):
+                sent[update.client] = {n: entry.value for n, entry in update.entries.items()}
+            private |= dict.fromkeys(place.stack.private)
+    order = {name: i for i, name in enumerate(roster.names)}
+    parts.sort(key=lambda seen: order[seen.client])
+    ordered = {name: sent[name] for name in roster.names}
+    # The server drops what it asks for once, when it has the answer.
+    asked = {n: v for n, v in algorithm.init_server().shared.items() if n not in server.shared}
+    kept = _kept(private, {name for entries in sent.values() for name in entries})
+    return Reading(roster.data.task, parts, _means(algorithm, server), ordered, asked, kept)
+
+
+def held_out(
+    roster: Roster, algorithm: NetworkMethod, journal: Journal, *, stack_width: int
+) -> dict[str, Tensor]:
+    """Scores that every client's model gives its test rows."""
+    server = journal.server or algorithm.init_server()
+    found: dict[str, Tensor] = {}
+    for names in roster.split(roster.names, stack_width=stack_width):
+        place = _place(roster, algorithm, server, journal, names)
+        rows = [client.test for client in place.data.clients]
+        scores = algorithm.predict(server, place.stack, place.data, rows)
+        found |= dict(zip(names, scores, strict=True))
+    return {name: found[name] for name in roster.names}
+
+
+def _place(
+    roster: Roster,
+    algorithm: NetworkMethod,
+    server: ServerState,
+    journal: Journal,
+    names: Sequence[str],
+) -> Workplace:
+    states = [
+        algorithm.init_client(roster[name], roster.architecture(name)) if state is None else state
+        for name, state in zip(names, journal.states(names), strict=True)
+    ]
+    return Workplace(server, roster.stack(names, states), roster.stacked_data(names), ())
+
+
+def _seen(algorithm: NetworkMethod, place: Workplace, shared: Named) -> Iterator[Seen]:
+    """Both splits of every client of a stack."""
+    phi = algorithm.phi(place, place.stack.private, shared)
+    for split in SPLITS:
+        own = [getattr(client, split) for client in place.data.clients]
+        rows = StackedRows.of(own, width=place.data.width, dtype=algorithm.dtype)
+        latent = place.stack.embedding.apply(phi, rows.x, rows=rows.counts)
+        for i, (client, count) in enumerate(zip(place.data.clients, rows.counts, strict=True)):
+            anchors = _own_anchors(algorithm, place, shared, i, client)
+            yield Seen(client.name, split, latent[i, :count], own[i].y, anchors)
+
+
+def _own_anchors(
+    algorithm: NetworkMethod, place: Workplace, shared: Named, i: int, client: ClientData
+) -> dict[int, Gaussian]:
+    """The client's copy of the anchor of each of its classes; none of responses."""
+    if not isinstance(algorithm, Flic) or algorithm.is_regression:
+        return {}
+    copies = Anchors(shared[MEAN], shared.get(FACTOR)).gaussian(algorithm.settings.anchors)
+    meta_of = place.server.shared.get(MAP)
+    return {c: copies[i, c if meta_of is None else int(meta_of[c])] for c in client.classes}
+
+
+def _means(algorithm: NetworkMethod, server: ServerState) -> dict[str, Tensor]:
+    if not isinstance(algorithm, Flic):
+        return {}
+    task = algorithm.population.task
+    anchors = Anchors.of(server.shared, algorithm.settings.anchors, algorithm.num_anchors)
+    if isinstance(task, Regression):
+        ends = (0, BINS - 1)
+        return {_bin_name(task, at): mean for at, mean in zip(ends, anchors.mean, strict=True)}
+    kind = "meta-class " if MAP in server.shared else ""
+    return {f"{kind}{c}": mean for c, mean in enumerate(anchors.mean)}
+
+
+def _kept(private: Iterable[str], gone: set[str]) -> list[str]:
+    """What clients hold and no update does: φ and the client's own part of the model."""
+    left = [name for name in private if name not in gone]
+    phi = [name for name in left if name.startswith("embedding.")]
+    own = [name for name in left if name not in phi]
+    kinds = {"φ, the embedding of the client's own features": phi, "the client's own model": own}
+    return [f"{what}: {', '.join(names)}" for what, names in kinds.items() if names]
+
+
+# ---- the view ----------------------------------------------------------------------------
+
+
+def latent(reading: Reading, *, seed: int) -> Latent:
+    """Rows and anchors in the plane in which training rows and anchors spread most."""
+    z = torch.cat([part.z for part in reading.parts]).double()
+    labels = [label for part in reading.parts for label in _labels(reading.task, part.y)]
+    origin = [part for part in reading.parts for _ in range(len(part.z))]
+    drawn = torch.randperm(len(z), generator=generator(seed, "report"))[:POINTS].sort().values
+    z, chosen = z[drawn], drawn.tolist()
+    means = [mean.double() for mean in reading.anchors.values()]
+    is_train = torch.tensor([origin[i].split == "train" for i in chosen])
+    plane = _plane(torch.cat([z[is_train], *(mean[None] for mean in means)]))
+    return Latent(
+        [
+            LatentPoint(x, y, labels[i], origin[i].client, origin[i].split)
+            for i, (x, y) in zip(chosen, plane.place(z), strict=True)
+        ],
+        [
+            Anchor(*plane.place(mean[None])[0], label)
+            for label, mean in zip(reading.anchors, means, strict=True)
+        ],
+        _caption(plane.share, len(chosen), len(labels), anchored=bool(means)),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Plane:
+    """Projection to at most two principal axes."""
+
+    centre: Tensor  # [k]
+    axes: Tensor  # [2, k]
+    share: float  # of the variance
+
+    def place(self, z: Tensor) -> list[tuple[float, float]]:
+        """Coordinates of rows."""
+        flat = (z - self.centre) @ self.axes.mT
+        flat = torch.nn.functional.pad(flat, (0, 2 - flat.shape[1]))
+        return [(x, y) for x, y in flat.tolist()]
+
+
+def _plane(rows: Tensor) -> _Plane:
+    """The plane of the first two principal components."""
+    centre = rows.mean(0)
+    _, s, axes = torch.linalg.svd(rows - centre, full_matrices=False)
+    spread = s.square()
+    share = float(spread[:2].sum() / spread.sum().clamp_min(torch.finfo(spread.dtype).tiny))
+    return _Plane(centre, axes[:2], share)
+
+
+def _caption(share: float, shown: int, rows: int, *, anchored: bool) -> str:
+    of = "training rows and anchors" if anchored else "training rows"
+    said = [f"The plane of the first two principal components of {of}, {share:.0%} of variance."]
+    if shown < rows:
+        said.append(f"{shown:,} of {rows:,} rows, drawn at random.")
+    if not anchored:
+        said.append("This method has no anchors: places of different clients need not agree.")
+    return " ".join(said).replace("%", "\u00a0%")
+
+
+def _labels(task: Task, y: Tensor) -> list[str]:
+    """Classes, or ranges of responses."""
+    if not isinstance(task, Regression):
+        return [str(c) for c in y.tolist()]
+    place = (task.encode(y) * BINS).floor().clamp(0, BINS - 1)
+    return [_bin_name(task, int(at)) for at in place.tolist()]
+
+
+def _bin_name(task: Regression, at: int) -> str:
+    low, high = (task.low + task.width * end / BINS for end in (at, at + 1))
+    return f"{low:.4g} to {high:.4g}"
+
+
+# ---- distances and traffic ---------------------------------------------------------------
+
+
+def alignment(reading: Reading) -> list[AlignmentCell]:
+    """W₂² of every client, class and split that has rows."""
+    return [
+        _cell(part, label, part.z[part.y == label])
+        for part in reading.parts
+        for label in part.anchors
+        if bool((part.y == label).any())
+    ]
+
+
+def _cell(part: Seen, label: int, rows: Tensor) -> AlignmentCell:
+    anchor = part.anchors[label]
+    if len(rows) > rows.shape[1]:
+        found = wasserstein2_sq_interval(rows, anchor)
+        numbers = (found.estimate.item(), found.low.item(), found.high.item())
+    else:
+        wide = Gaussian(anchor.mean.double(), anchor.factor.double(), anchor.eps)
+        distance = wasserstein2_sq(Gaussian.from_samples(rows.double()), wide)
+        numbers = (distance.item(), None, None)
+    return AlignmentCell(part.client, str(label), *numbers, part.split)
+
+
+def traffic(reading: Reading, records: Iterable[Mapping[str, Any]]) -> list[ClientTraffic]:
+    """Tensors that each client sent, and how often."""
+    rounds, asked = dict.fromkeys(reading.sent, 0), 0
+    for record in records:
+        if not record.get("bytes_sent"):
+            continue
+        # Nobody is drawn for a preparation: everyone does it.
+        if "active" not in record and reading.asked:
+            asked += 1
+            continue
+        for name in record.get("active", rounds):
+            rounds[name] += 1
+    return [
+        ClientTraffic(client, _tensors(reading.asked, asked) + _tensors(sent, rounds[client]))
+        for client, sent in reading.sent.items()
+    ]
+
+
+def _tensors(named: Named, times: int) -> list[SentTensor]:
+    return [
+        SentTensor(name, tuple(value.shape), value.numel() * value.element_size(), times)
+        for name, value in named.items()
+        if times
+    ]

@@ -1,0 +1,253 @@
+"""One run from its configuration to its folder.
+
+DIR/
+  config.json      the resolved configuration; `flic run --resume DIR` reads it
+  run.json         versions and machine
+  checkpoints/     state after every step (flic.engine.checkpoint)
+  rounds.json      per round: active clients, loss terms, bytes sent, mean accuracies or R²
+  clients.parquet  per measured round and client: rows and right predictions, or sums of errors
+  timings.json     seconds per step; the only thing that differs between equal runs
+  summary.json     scores at the last round and at the round validation chooses
+  .lock            held by the process that works on the run
+
+Every checkpoint says with which settings, data and code it was made; others are not gone on with.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from flic.methods import build_algorithm
+from flic.config import RunConfig, validate
+from flic.data.client_data import FederatedData
+from flic.data.inspect import refuse_unusable
+from flic.data.source import load_data
+from flic.digests import digest_of, digest_of_code, environment
+from flic.errors import RunFolderError
+from flic.engine.checkpoint import DiskJournal, Origin
+from flic.engine.journal import Journal, MemoryJournal
+from flic.engine.rounds import Schedule, Simulation
+from flic.engine.clients import Roster
+from flic.engine.runners import one_thread, open_runner
+from flic.engine.sampling import num_active
+from flic.engine.engine import Workshop
+from flic.files import alone_in, make_folder, read_json, write_atomically
+from flic.runs.metrics import Outcome, Record, round_scores
+
+OnStep = Callable[[Record, int, int], None]
+"""Told after every step: its record, the steps of the whole run, and how many are done."""
+
+TIMINGS = ("seconds", "cpu_seconds")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that came to its end."""
+
+    folder: Path
+    outcome: Outcome
+    records: Sequence[Record]
+    notices: Sequence[str]
+    ceiling: float | None  # mean Bayes score of the clients, where it is known
+
+    @property
+    def seconds(self) -> float:
+        """Wall seconds of all steps, over all resumptions."""
+        return sum(record["seconds"] for record in self.records)
+
+    @property
+    def cpu_seconds(self) -> tuple[float, float]:
+        """CPU seconds of this process before the last step, and in it."""
+        *before, last = [record["cpu_seconds"] for record in self.records]
+        return sum(before), last
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that left clients in the whole run."""
+        return sum(record.get("bytes_sent", 0) for record in self.records)
+
+
+def create(folder: Path, config: RunConfig) -> None:
+    """A folder for a new run; one that holds anything is refused, as is a run that cannot start."""
+    # What an interrupted write left behind is nobody's file.
+    if folder.exists() and (
+        not folder.is_dir() or any(not path.match(".*.tmp") for path in folder.iterdir())
+    ):
+        what = "a run" if (folder / "config.json").exists() else "other files"
+        raise RunFolderError(
+            f"output folder {folder} already holds {what}; expected a new or empty folder. "
+            f"Choose another with --out, or go on with: flic run --resume {folder}"
+        )
+    refuse_impossible([config])
+    make_folder(folder)
+    folder.chmod(0o700)  # also one that was there, empty
+    _write_json(folder / "config.json", config.model_dump(mode="json"))
+
+
+def refuse_impossible(configs: Sequence[RunConfig]) -> None:
+    """Refuse runs on the same data that cannot start, before any of them does."""
+    data = load_data(configs[0].data, seed=configs[0].seed)
+    refuse_unusable(data)
+    for config in configs:
+        workshop_of(config, data).algorithm.init_server()
+        num_active(len(data.clients), config.training.participation)
+
+
+def begin(folder: Path, config: RunConfig) -> None:
+    """A folder for a run, new, or with the same run in it already."""
+    if not (folder / "config.json").exists():
+        create(folder, config)
+    elif read_config(folder) != config:
+        raise RunFolderError(
+            f"{folder} holds a run with other settings; expected the same or an empty folder. "
+            "Choose another folder with --out."
+        )
+
+
+def read_config(folder: Path) -> RunConfig:
+    """The configuration a run folder was made with."""
+    path = folder / "config.json"
+    try:
+        raw = read_json(path)
+    except FileNotFoundError:
+        raise RunFolderError(
+            f"{folder} holds no run: {path} is missing; expected a folder that flic run made."
+        ) from None
+    except (ValueError, OSError) as error:
+        raise RunFolderError(f"{path} is damaged ({error}); the run cannot be resumed.") from None
+    return validate(raw, source=str(path))
+
+
+def resume(
+    folder: Path,
+    *,
+    workers: int = 1,
+    on_step: OnStep = lambda record, total, done: None,
+    on_damage: Callable[[str], None] = lambda message: None,
+) -> Finished:
+    """Do all steps of the folder's run that are not done yet, then write its results."""
+    config = read_config(folder)
+    with alone_in(folder):
+        return _resume(folder, config, workers, on_step, on_damage)
+
+
+def _resume(
+    folder: Path,
+    config: RunConfig,
+    workers: int,
+    on_step: OnStep,
+    on_damage: Callable[[str], None],
+) -> Finished:
+    data = data_of(config)
+    notices = [finding.message for finding in refuse_unusable(data)]
+    journal = DiskJournal(folder / "checkpoints", origin_of(config, data))
+    if not (folder / "run.json").exists():
+        _write_json(folder / "run.json", environment())
+    for message in journal.notices:
+        on_damage(message)
+    told = _advance(config, data, journal, workers=workers, on_step=on_step)
+    notices = [*told, *notices]
+    outcome = write_results(folder, journal.records, notices)
+    return Finished(folder, outcome, journal.records, notices, _mean_ceiling(data))
+
+
+@one_thread()
+def data_of(config: RunConfig) -> FederatedData:
+    """Clients of a run; their bits do not depend on how many threads there are."""
+    return load_data(config.data, seed=config.seed)
+
+
+def origin_of(config: RunConfig, data: FederatedData) -> Origin:
+    """What a run's figures follow from; how wide its stacks are is no part of it."""
+    engine = config.engine.model_copy(update={"stack_width": 1})
+    settings = config.model_copy(update={"engine": engine}).model_dump(mode="json")
+    return {
+        "settings": digest_of(settings),
+        "data": data.digest,
+        "code": digest_of_code(),
+    }
+
+
+def simulate(config: RunConfig, data: FederatedData | None = None) -> Outcome:
+    """Outcome of a run in memory, on the configuration's data or on your own."""
+    data = data or load_data(config.data, seed=config.seed)
+    refuse_unusable(data)
+    journal = MemoryJournal()
+    _advance(config, data, journal, workers=1, on_step=lambda record, total, done: None)
+    return Outcome.of(journal.records)
+
+
+def _advance(
+    config: RunConfig, data: FederatedData, journal: Journal, *, workers: int, on_step: OnStep
+) -> Sequence[str]:
+    """Do all steps that the journal does not hold yet; what the method says of the result."""
+    workshop = workshop_of(config, data)
+    with open_runner(workshop, workers=workers) as runner:
+        simulation = Simulation(workshop, _schedule(config, workers), journal, runner)
+        for record in simulation.steps():
+            on_step(record, simulation.num_steps(), len(journal.records))
+    return workshop.algorithm.explain(journal.server) if journal.server is not None else ()
+
+
+def workshop_of(config: RunConfig, data: FederatedData) -> Workshop:
+    """All that a run needs to do its work."""
+    data = data.with_validation(config.evaluation.validation_share, seed=config.seed)
+    dtype = config.engine.torch_dtype
+    roster = Roster(data, config.embedding, dtype=dtype)
+    population, seed = roster.population, config.seed
+    algorithm = build_algorithm(config.method, config, population, seed=seed, dtype=dtype)
+    return Workshop(algorithm, roster, seed)
+
+
+def _schedule(config: RunConfig, workers: int) -> Schedule:
+    return Schedule(
+        rounds=config.training.rounds,
+        participation=config.training.participation,
+        final_round=config.training.final_round,
+        evaluate_every=config.evaluation.every,
+        stack_width=config.engine.stack_width,
+        workers=workers,
+    )
+
+
+def write_results(folder: Path, records: Sequence[Record], notices: Sequence[str]) -> Outcome:
+    """Results of a finished run, as files and as a value."""
+    outcome = Outcome.of(records)
+    _write_json(folder / "rounds.json", [_round(record) for record in records])
+    _write_json(folder / "timings.json", [{k: r[k] for k in TIMINGS} for r in records])
+    write_atomically(folder / "clients.parquet", _clients_table(records))
+    _write_json(folder / "summary.json", outcome.summary() | {"notices": list(notices)})
+    return outcome
+
+
+def _mean_ceiling(data: FederatedData) -> float | None:
+    known = [client.ceiling for client in data.clients if client.ceiling is not None]
+    return fmean(known) if len(known) == len(data.clients) else None
+
+
+def _round(record: Record) -> dict[str, Any]:
+    own = {k: v for k, v in record.items() if k not in ("scores", *TIMINGS)}
+    return own | (round_scores(record) if "scores" in record else {})
+
+
+def _clients_table(records: Sequence[Record]) -> bytes:
+    rows = [
+        {"round": record["round"], "client": name, **score}
+        for record in records
+        if "scores" in record
+        for name, score in record["scores"].items()
+    ]
+    buffer = BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), buffer)
+    return buffer.getvalue()
+
+
+def _write_json(path: Path, value: object) -> None:
+    write_atomically(path, json.dumps(value, indent=1, ensure_ascii=False).encode())

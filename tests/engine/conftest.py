@@ -1,0 +1,73 @@
+"""Factories of tiny federations and of the parts that run them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from flic.data.client_data import ClientData, FederatedData, Split
+from flic.data.schema import FeatureSchema
+from flic.data.task import Classification
+from flic.engine.clients import Roster
+from flic.engine.engine import Workshop
+from flic.engine.journal import Journal
+from flic.engine.rounds import Schedule, Simulation
+from flic.engine.runners import InProcess
+from flic.method_settings import MethodSettings
+from flic.methods import build_algorithm
+from flic.seeding import generator
+from flic.settings import merge
+
+SMALL: dict[str, Any] = {
+    "training": {"local": "1 epochs", "batch_size": 10},
+    "embedding": {"latent_dim": 8, "hidden": [8]},
+    "model": {"hidden_dim": 8},
+    "alignment": {"anchor_samples": 2},
+    "pretraining": {"epochs": 0},
+}
+
+
+@pytest.fixture
+def federation() -> Callable[..., FederatedData]:
+    """federation(num_clients, dims=, rows=): clients of two classes; sizes are repeated in turn."""
+
+    def make(
+        num_clients: int = 4, *, dims: Sequence[int] = (3, 5), rows: Sequence[int] = (6, 9)
+    ) -> FederatedData:
+        clients = []
+        for i in range(num_clients):
+            n, dim, name = rows[i % len(rows)], dims[i % len(dims)], f"client-{i:05d}"
+            y = torch.arange(n) % 2
+            x = torch.randn(n, dim, generator=generator(0, name)) + y[:, None]
+            schema = FeatureSchema(name, tuple(f"x{j}" for j in range(dim)))
+            split = Split(x, y)
+            clients.append(ClientData(name, schema, split, Split.empty(dim), split))
+        return FederatedData("tiny", Classification(2), tuple(clients))
+
+    return make
+
+
+@pytest.fixture
+def simulation() -> Callable[..., Simulation]:
+    """simulation(data, journal, rounds=, participation=, evaluate_every=, method=, section={…})."""
+
+    def make(
+        data: FederatedData,
+        journal: Journal,
+        *,
+        method: str = "flic-hl",
+        rounds: int = 3,
+        participation: float = 0.5,
+        evaluate_every: int = 1,
+        final_round: bool = True,
+        **changes: Any,
+    ) -> Simulation:
+        settings = MethodSettings.model_validate(merge(SMALL, changes))
+        roster = Roster(data, settings.embedding, dtype=torch.float32)
+        algorithm = build_algorithm(method, settings, roster.population, seed=0)
+        workshop = Workshop(algorithm, roster, 0)
+        schedule = Schedule(rounds, participation, final_round, evaluate_every, 100)
+        return Simulation(workshop, schedule, journal, InProcess(workshop))
+
+    return make

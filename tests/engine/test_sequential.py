@@ -1,0 +1,101 @@
+"""The stacked engine does what plain PyTorch does, one client after another."""
+
+import pytest
+import torch
+
+from flic.data.client_data import ClientData, FederatedData, Split
+from flic.data.schema import FeatureSchema
+from flic.data.task import Classification
+from flic.data.toy import ToyConfig, make_toy
+from flic.engine.clients import Roster
+from flic.engine.engine import Stage, Task, Workshop
+from flic.engine.sequential import SequentialClient
+from flic.method_settings import MethodSettings
+from flic.methods import build_algorithm
+from flic.methods.flic.method import MEAN
+from flic.seeding import generator
+
+SETTINGS = MethodSettings.model_validate(
+    {
+        "training": {"local": "2 epochs", "batch_size": 20},
+        "pretraining": {"epochs": 2, "batch_size": 7},
+        "alignment": {"weight": 0.1, "calibration_weight": 0.1, "anchor_samples": 6},
+        "embedding": {"latent_dim": 8, "hidden": [9]},
+        "model": {"hidden_dim": 10},
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def workshop() -> Workshop:
+    config = ToyConfig(
+        problem="linear-mapping",
+        variant="appendix",
+        num_clients=7,
+        num_classes=5,
+        train_rows_per_class=60,
+        test_rows_per_class=5,
+    )
+    data = make_toy(config, seed=3)
+    roster = Roster(data, SETTINGS.embedding, dtype=torch.float64)
+    algorithm = build_algorithm("flic-hl", SETTINGS, roster.population, seed=3, dtype=torch.float64)
+    return Workshop(algorithm, roster, 3)
+
+
+@pytest.mark.parametrize("stage", ["prepare", "update"])
+def test_private_parameters_are_those_of_plain_pytorch(workshop: Workshop, stage: Stage) -> None:
+    server, roster = workshop.algorithm.init_server(), workshop.roster
+    sizes = [len(roster[name].train) for name in roster.names]
+    assert min(sizes) < 20 < max(sizes)
+    (stack,) = roster.split(roster.names, stack_width=100)
+    answer = workshop.do(Task(stage, server, stack, [None] * len(stack)))
+    for name in stack:
+        initial = workshop.algorithm.init_client(roster[name], roster.architecture(name))
+        client = SequentialClient(roster[name], initial, server, SETTINGS)
+        rng = generator(3, stage, 0, name)
+        client.update(rng) if stage == "update" else client.pretrain(rng)
+        own = answer.states[name]
+        for i in range(2):
+            torch.testing.assert_close(
+                client.phi[2 * i].weight.mT, own[f"embedding.{i}.weight"], rtol=0, atol=1e-10
+            )
+        torch.testing.assert_close(client.head.weight.mT, own["head.weight"], rtol=0, atol=1e-10)
+        assert not torch.equal(own["embedding.0.weight"], initial["embedding.0.weight"])
+
+
+def test_updates_are_those_of_plain_pytorch(workshop: Workshop) -> None:
+    server, roster = workshop.algorithm.init_server(), workshop.roster
+    (stack,) = roster.split(roster.names, stack_width=100)
+    answer = workshop.do(Task("update", server, stack, [None] * len(stack)))
+    for update in answer.updates:
+        data = roster[update.client]
+        initial = workshop.algorithm.init_client(data, roster.architecture(update.client))
+        client = SequentialClient(data, initial, server, SETTINGS)
+        client.update(generator(3, "update", 0, update.client))
+        hidden = update.entries["hidden.weight"].value
+        torch.testing.assert_close(client.hidden.weight.mT, hidden, rtol=0, atol=1e-10)
+        for slot, c in enumerate(client.classes):
+            mean = update.entries[f"anchor.{c}.mean"].value
+            torch.testing.assert_close(client.means[slot], mean, rtol=0, atol=1e-10)
+            assert not torch.equal(mean, server.shared[f"anchor.{c}.mean"]), MEAN
+
+
+def test_images_train_as_in_plain_pytorch() -> None:
+    schema = FeatureSchema.of_images("images", 17, 16)
+    rng = generator(5)
+    y = torch.arange(23) % 3
+    x = torch.randn(23, schema.dim, generator=rng)
+    rows, empty = Split(x, y), Split.empty(schema.dim)
+    client = ClientData("one", schema, rows, empty, rows)
+    data = FederatedData("images", Classification(3), (client,))
+    roster = Roster(data, SETTINGS.embedding, dtype=torch.float64)
+    algorithm = build_algorithm("flic-hl", SETTINGS, roster.population, seed=3, dtype=torch.float64)
+    server = algorithm.init_server()
+    answer = Workshop(algorithm, roster, 3).do(Task("update", server, ("one",), [None]))
+    initial = algorithm.init_client(client, roster.architecture("one"))
+    plain = SequentialClient(client, initial, server, SETTINGS)
+    plain.update(generator(3, "update", 0, "one"))
+    for place, name in ((1, "conv1"), (4, "conv2")):
+        own = answer.states["one"][f"embedding.{name}.weight"]
+        torch.testing.assert_close(plain.phi[place].weight, own, rtol=0, atol=1e-9)
+        assert not torch.equal(own, initial[f"embedding.{name}.weight"])

@@ -1,0 +1,197 @@
+"""How much a client tells: no more numbers than its rows can hide in, and why that matters."""
+
+import pytest
+import torch
+
+from flic.data.client_data import ClientData, FederatedData, Split
+from flic.data.schema import FeatureSchema, SharedFeatures
+from flic.data.task import Classification
+from flic.engine.clients import Roster
+from flic.engine.engine import Task, Workshop
+from flic.method_settings import MethodSettings
+from flic.methods.linked.agreement import DETAILS, Agreed
+from flic.methods.linked.client_sums import Pool, apply_map, sent_sums
+from flic.methods.linked.disclosure import Told, numbers_told, told_detail, told_of_map, within
+from flic.methods.linked.method import Linked
+from flic.methods.linked.sums import SENT, Layout, Moments, Place
+from flic.methods.protocol import ServerState
+
+CLASSES, SPACE = 2, "ward"
+
+
+def silo(rows, columns, seed=0):
+    """A table of columns that vary together, in units of everyone."""
+    rng = torch.Generator().manual_seed(seed)
+    y = torch.arange(rows) % CLASSES
+    mixing = torch.eye(columns) + 0.4 * torch.randn(columns, columns, generator=rng)
+    x = torch.randn(rows, columns, generator=rng) @ mixing + 0.8 * y[:, None]
+    x = (x - x.mean(0)) / x.std(0)
+    names = tuple(f"f{i}" for i in range(columns))
+    nothing = Split(x[:0], y[:0])
+    return ClientData(f"silo-{seed}", FeatureSchema(SPACE, names), Split(x, y), nothing, nothing)
+
+
+def agreed_among(columns, **linked):
+    names = tuple(f"f{i}" for i in range(columns))
+    settings = MethodSettings.model_validate({"linked": linked}).linked
+    shared = {SPACE: SharedFeatures(names, (0,) * columns)}
+    return Agreed(settings, shared, Classification(CLASSES), 0)
+
+
+@pytest.mark.parametrize("detail", SENT)
+@pytest.mark.parametrize("width", [1, 5])
+def test_numbers_are_those_that_are_packed(detail, width):
+    y = torch.arange(12) % CLASSES
+    x = torch.randn(12, width, generator=torch.Generator().manual_seed(0))
+    sums = Moments.of_parts([(x, y)], Place(CLASSES, torch.arange(width), width))
+    packed = Layout((0,) * width, CLASSES).pack(sums, detail)
+    told = sum(v.numel() for n, v in packed.items() if n in ("total", "variance", "cross"))
+    assert told == numbers_told(detail, width=width, classes=CLASSES)
+
+
+@pytest.mark.parametrize("wanted", SENT)
+def test_the_most_that_a_budget_allows_is_told(wanted):
+    order = [*SENT]
+    for budget in range(60):
+        found = within(budget, wanted, width=6, classes=CLASSES)
+        allowed = order[: order.index(wanted) + 1]
+        told = [d for d in allowed if numbers_told(d, width=6, classes=CLASSES) <= budget]
+        assert found == (told[-1] if told else None)
+
+
+@pytest.mark.parametrize("scatter", DETAILS)
+@pytest.mark.parametrize(("rows", "columns"), [(10, 30), (40, 12), (300, 6)])
+@pytest.mark.parametrize("limit", [0.3, 0.5, 2.0])
+def test_all_kinds_of_sums_together_are_within_the_limit(rows, columns, scatter, limit):
+    agreed = agreed_among(columns, scatter=scatter, random_features=16, told_per_value=limit)
+    client = silo(rows, columns)
+    for linked in range(1, columns + 1):
+        mapped = told_of_map(agreed, client, linked=linked)
+        told = numbers_told(told_detail(agreed, client), width=columns, classes=CLASSES)
+        told += numbers_told(mapped, width=16, classes=CLASSES) if mapped else 0
+        assert told <= limit * rows * columns
+        order = [None, *SENT]
+        assert order.index(mapped) <= order.index(DETAILS[scatter]["mapped"])
+
+
+def test_with_no_limit_everything_that_is_wanted_is_told():
+    agreed, client = agreed_among(30), silo(10, 30)
+    assert (told_detail(agreed, client), told_of_map(agreed, client, linked=1)) == ("full", "full")
+
+
+def test_likelihoods_are_told_by_few_digits_where_numbers_are_limited():
+    wide = [silo(30, 6, seed=i) for i in range(3)]
+    for limit, exact in ((None, True), (0.5, False)):
+        settings = MethodSettings.model_validate(
+            {"linked": {"random_features": 8, "told_per_value": limit}}
+        )
+        roster = Roster(
+            FederatedData("wards", Classification(CLASSES), tuple(wide)),
+            settings.embedding,
+            dtype=torch.float32,
+        )
+        algorithm = Linked(settings, roster.population, seed=0, dtype=torch.float32)
+        shop, server = Workshop(algorithm, roster, 0), algorithm.init_server()
+        for round in (-2, -1, 0):
+            state = ServerState(round, server.shared)
+            updates = shop.do(Task("prepare", state, tuple(roster.names), [{}] * 3)).updates
+            server = algorithm.aggregate(state, updates)
+            merits = [
+                entry.value
+                for update in updates
+                for name, entry in update.entries.items()
+                if name.startswith(("scores.own", "scores.linked", "scores.mix"))
+            ]
+            if round > -2:
+                assert merits
+            is_short = all(torch.equal(own, own.round(decimals=3)) for own in merits)
+            assert is_short != exact or not merits
+
+
+@pytest.mark.parametrize(("rows", "tells"), [(4, False), (12, True)])
+def test_likelihoods_of_few_rows_are_not_told(rows, tells):
+    settings = MethodSettings.model_validate({"linked": {"random_features": 8, "min_rows": 5}})
+    clients = (silo(40, 3, seed=1), silo(rows, 3, seed=2))
+    data = FederatedData("wards", Classification(CLASSES), clients)
+    roster = Roster(data, settings.embedding, dtype=torch.float32)
+    algorithm = Linked(settings, roster.population, seed=0, dtype=torch.float32)
+    shop, server = Workshop(algorithm, roster, 0), algorithm.init_server()
+    for round in (-2, -1, 0):
+        state = ServerState(round, server.shared)
+        updates = shop.do(Task("prepare", state, tuple(roster.names), [{}] * 2)).updates
+        server = algorithm.aggregate(state, updates)
+        assert {u.client: bool(u.entries) for u in updates} == {"silo-1": True, "silo-2": tells}
+
+
+# ---- what a curious operator can do ---------------------------------------------------------
+
+
+def told_by(agreed, client):
+    """What leaves a client beside one other that has all of its columns: (linear, mapped)."""
+    other = silo(200, client.schema.dim, seed=1)
+    layout = agreed.layout(SPACE, "linear")
+    both = [
+        layout.unpack(sent_sums(agreed, Told.of(agreed, c), told_detail(agreed, c)))
+        for c in (client, other)
+    ]
+    sums = layout.pack(both[0] + both[1], "full")
+    pool = Pool(agreed, {f"moments.{SPACE}.linear.{n}": v for n, v in sums.items()}, client)
+    return pool.sent("linear"), pool.sent("mapped"), pool
+
+
+def attacked(client, agreed):
+    """Rows of the right labels whose sums are as near as possible to those that were told."""
+    linear, mapped, pool = told_by(agreed, client)
+    y, directions, offsets = client.train.y, *pool.random_map
+
+    def off(rows, told):
+        if not told:
+            return torch.zeros(()).double()
+        onto = torch.nn.functional.one_hot(y, CLASSES).double().mT
+        total = onto @ rows
+        residuals = rows - (total / onto.sum(1, keepdim=True))[y]
+        scatter, upper = residuals.mT @ residuals, torch.triu_indices(*[rows.shape[1]] * 2, 1)
+        made = {"total": total, "variance": scatter.diagonal(), "cross": scatter[*upper]}
+        weight = {"total": 1.0, "variance": 1 / rows.shape[1], "cross": 2 / rows.shape[1]}
+        misses = [weight[n] * (made[n] - v).square().sum() for n, v in told.items() if n in made]
+        return torch.stack(misses).sum() / len(rows) ** 2
+
+    best = (float("inf"), None)
+    for start in range(3):
+        rng = torch.Generator().manual_seed(start)
+        x = torch.randn(client.train.x.shape, generator=rng).double().requires_grad_()
+        descent = torch.optim.LBFGS(
+            [x], max_iter=300, history_size=30, line_search_fn="strong_wolfe",
+            tolerance_grad=1e-12, tolerance_change=1e-14,
+        )  # fmt: skip
+
+        def miss(x=x, descent=descent):
+            descent.zero_grad()
+            z = pool.scaled(x)
+            missed = off(x, linear) + off(apply_map(z, directions, offsets), mapped)
+            missed.backward()
+            return missed
+
+        descent.step(miss)
+        best = min(best, (miss().item(), x.detach()), key=lambda pair: pair[0])
+    return best[1]
+
+
+def error(client, rows):
+    """Median distance of true rows to the nearest guess of their class, in deviations."""
+    distance = torch.cdist(client.train.x.double(), rows) / client.schema.dim**0.5
+    return float(distance.min(1).values.median())
+
+
+@pytest.mark.slow
+def test_rows_can_be_solved_for_from_more_numbers_than_they_have_values():
+    client = silo(16, 5)
+    assert error(client, attacked(client, agreed_among(5, random_features=512))) < 1e-3
+
+
+@pytest.mark.parametrize("random_features", [8, 128])
+def test_rows_cannot_be_solved_for_within_the_usual_limit(random_features):
+    client = silo(24, 5)
+    agreed = agreed_among(5, random_features=random_features, told_per_value=0.5)
+    chance = error(client, silo(24, 5, seed=7).train.x.double())
+    assert error(client, attacked(client, agreed)) > 0.7 * chance > 0.2

@@ -1,0 +1,125 @@
+"""No row can be read from sums: laws of the copy that they are told of, and attacks on it."""
+
+from itertools import combinations
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+
+from flic.methods.linked.hiding import Usual, blurred, chunks, told_pairs
+
+LEAST = 3
+
+
+def a_table(seed, rows=30, classes=2):
+    """A category of four levels, some rare, gaps, a flag, two numbers; sources by number."""
+    rng = np.random.default_rng(seed)
+    level = rng.choice(4, rows, p=[0.5, 0.35, 0.1, 0.05])
+    levels = (level[:, None] == np.arange(4)).astype(float)
+    gap = (rng.random(rows) < 0.08).astype(float)
+    flag = (rng.random(rows) < 0.3).astype(float)
+    number = np.where(gap == 1, 0.0, rng.normal(size=rows))
+    heavy = rng.standard_cauchy(rows)
+    x = np.column_stack([number, gap, levels, flag, heavy, np.minimum(flag, levels[:, 0])])
+    y = np.r_[np.repeat(np.arange(classes), LEAST), rng.integers(classes, size=rows)][:rows]
+    return torch.from_numpy(x), torch.from_numpy(y), (0, 0, 1, 1, 1, 1, 2, 3, 4)
+
+
+seeds = st.integers(0, 10_000)
+
+
+@given(seeds)
+@settings(deadline=None, max_examples=40)
+def test_what_stands_out_of_its_class_has_enough_rows_behind_it(seed):
+    x, y, sources = a_table(seed)
+    told = blurred(x, y, sources, least=LEAST)
+    for c in y.unique():
+        own = told[y == c]
+        usual = own.mode(0).values
+        off, common = (own != usual).sum(0), (own == usual).sum(0)
+        assert bool(((off == 0) | (off >= LEAST) | (common == 1)).all())
+        # All levels of a category, and none of them, are told of enough rows or of nobody.
+        counts = own[:, 2:6].unique(dim=0, return_counts=True)[1]
+        assert int(counts.min()) >= min(LEAST, len(own))
+
+
+@given(seeds)
+@settings(deadline=None, max_examples=20)
+def test_common_values_stay_as_they_are(seed):
+    x, y, sources = a_table(seed, rows=400)
+    told = blurred(x, y, sources, least=LEAST)
+    numbers = x[:, [0]]
+    assert float((told[:, [0]] != numbers).double().mean()) < 0.02
+    assert bool((told[:, 7].abs() <= x[:, 7].abs().max()).all())
+
+
+def test_a_value_that_stands_alone_is_not_told():
+    x = torch.linspace(0, 1, 50).double()[:, None].repeat(1, 2)
+    x[7, 0], x[8, 1] = 1e6, -1e6
+    told = blurred(x, torch.zeros(50, dtype=torch.int64), (0, 1), least=5)
+    assert -1 < float(told.min()) < float(told.max()) < 2
+    assert torch.equal(told[10:40], x[10:40])
+
+
+def design(x, y):
+    """Columns that sums are known of: classes and told columns."""
+    return torch.cat([torch.nn.functional.one_hot(y).double(), x], 1)
+
+
+def shows_few_rows(matrix, least):
+    """Whether some weighing of the columns is 0 for all but fewer than `least` rows."""
+    matrix = matrix.numpy()
+    rank = np.linalg.matrix_rank(matrix)
+    return any(
+        np.linalg.matrix_rank(np.delete(matrix, few, axis=0)) < rank
+        for size in range(1, least)
+        for few in combinations(range(len(matrix)), size)
+    )
+
+
+@given(seeds)
+@settings(deadline=None, max_examples=10)
+def test_no_weighing_of_told_columns_rests_on_few_rows(seed):
+    """The plain version: every set of few rows is looked at, by ranks of matrices."""
+    x, y, sources = a_table(seed)
+    told = blurred(x, y, sources, least=LEAST)
+    pairs = told_pairs(lambda: chunks(told, y), Usual.of(told), sources, num_classes=2, least=LEAST)
+    together = (pairs.sum(0) > 1).nonzero().flatten()
+    assert not shows_few_rows(design(told[:, together], y), LEAST)
+
+
+def test_without_it_a_weighing_does():
+    x, y, _ = a_table(3)
+    assert shows_few_rows(design(x, y), LEAST)
+
+
+@given(seeds)
+@settings(deadline=None, max_examples=20)
+def test_no_product_of_two_levels_counts_few_rows(seed):
+    x, y, sources = a_table(seed, rows=60)
+    told = blurred(x, y, sources, least=LEAST)
+    pairs = told_pairs(lambda: chunks(told, y), Usual.of(told), sources, num_classes=2, least=LEAST)
+    for i, j in combinations((1, 2, 3, 4, 5, 6, 8), 2):
+        if pairs[i, j]:
+            for a in (told[:, i], 1 - told[:, i]):
+                for b in (told[:, j], 1 - told[:, j]):
+                    count = int((a * b).sum())
+                    assert count == 0 or count >= LEAST
+
+
+def test_independent_columns_of_many_rows_are_told_whole():
+    rng = torch.Generator().manual_seed(0)
+    x, y = torch.randn(500, 6, generator=rng).double(), torch.arange(500) % 2
+    pairs = told_pairs(lambda: chunks(x, y), Usual.of(x), range(6), num_classes=2, least=5)
+    assert bool(pairs.all())
+
+
+@pytest.mark.parametrize("least", [3, 5])
+def test_more_columns_than_rows_can_hide_are_told_alone(least):
+    rng = torch.Generator().manual_seed(0)
+    x, y = torch.randn(40, 30, generator=rng).double(), torch.arange(40) % 2
+    pairs = told_pairs(lambda: chunks(x, y), Usual.of(x), range(30), num_classes=2, least=least)
+    together = int((pairs.sum(0) > 1).sum())
+    assert together <= 40 / (least - 1)

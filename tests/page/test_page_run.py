@@ -1,0 +1,260 @@
+"""The report of a run of the core, held to what the run itself recorded."""
+
+import importlib.metadata
+import json
+from collections import Counter
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from flic.config import resolve
+from flic.data.source import load_data
+from flic.engine.checkpoint import DiskJournal
+from flic.errors import RunFolderError
+from flic.page.from_run import report_of_run
+from flic.runs import run_folder
+from flic.runs.latent import read
+
+RAW = {
+    "method": "flic-hl",
+    "seed": 3,
+    "data": {
+        "problem": "noisy-features",
+        "num_clients": 4,
+        "num_classes": 5,
+        "classes_per_client": 2,
+        "train_rows_per_class": 40,
+        "test_rows_per_class": 10,
+    },
+    "training": {"rounds": 2, "participation": 0.5, "local": "1 epochs"},
+    "embedding": {"latent_dim": 4, "hidden": [4]},
+    "model": {"hidden_dim": 4},
+    "pretraining": {"epochs": 1},
+}
+REGRESSION = {"problem": "diabetes", "num_clients": 4}
+
+
+@pytest.fixture
+def finished(tmp_path):
+    def make(name="run", **changes):
+        folder = tmp_path / name
+        run_folder.create(folder, resolve({**RAW, **changes}))
+        run_folder.resume(folder)
+        return folder
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": "flic-class"},
+        {"method": "flic-hl"},
+        {"method": "flic-class", "anchors": {"covariance": "full"}},
+        {"method": "flic-class", "anchors": {"meta_classes": 2}},
+        {"method": "permuted-anchors"},
+        {"method": "within-space"},
+        {"method": "hetfedrep"},
+        {"method": "fedhenn"},
+        {"method": "local"},
+        {"method": "lda"},
+    ],
+    ids=lambda changes: "-".join(map(str, changes.values())),
+)
+def test_traffic_is_what_the_rounds_counted(finished, changes):
+    report = report_of_run(finished(**changes))
+    total = sum(own.total for own in report.traffic)
+    assert total == sum(r.bytes_sent for r in report.rounds)
+    assert (total == 0) == (changes["method"] in ("local", "lda"))
+    assert len(report.traffic) == 4
+
+
+def test_what_leaves_and_what_never_does(finished):
+    folder = finished()
+    report = report_of_run(folder)
+    rounds = json.loads((folder / "rounds.json").read_text())
+    active = [name for r in rounds for name in r.get("active", ())]
+    for own in report.traffic:
+        assert {t.times for t in own.tensors} <= {active.count(own.client)}
+    gone = {t.name for own in report.traffic for t in own.tensors}
+    assert {"hidden.weight", "hidden.bias"} < gone
+    kept = " ".join(report.never_left)
+    assert "rows and labels" in kept
+    assert "embedding.0.weight" in kept
+    assert "head.weight" in kept
+    assert not any(name in kept for name in gone)
+
+
+def test_rounds_scores_and_versions(finished):
+    folder = finished()
+    report = report_of_run(folder)
+    rounds = json.loads((folder / "rounds.json").read_text())
+    assert [r.test for r in report.rounds] == [r["test_accuracy"] for r in rounds]
+    assert report.rounds[1].losses == rounds[1]["losses"]
+    summary = json.loads((folder / "summary.json").read_text())
+    own = report.candidates["flic-hl"]
+    assert sum(own.values()) / len(own) == pytest.approx(summary["last_round"]["mean"])
+    assert report.versions["torch"] == importlib.metadata.version("torch")
+    assert report.settings["training"]["rounds"] == 2
+
+
+def test_the_view_has_every_row_once(finished):
+    folder = finished()
+    view, config = report_of_run(folder).latent, run_folder.read_config(folder)
+    data = load_data(config.data, seed=config.seed).with_validation(0.2, seed=config.seed)
+    expected = Counter(
+        (client.name, split, str(label))
+        for client in data.clients
+        for split in ("train", "test")
+        for label in getattr(client, split).y.tolist()
+    )
+    assert Counter((p.client, p.split, p.label) for p in view.points) == expected
+    assert [anchor.label for anchor in view.anchors] == [str(c) for c in range(5)]
+    assert "% of variance" in view.caption.replace("\u00a0", "")
+
+
+def test_a_large_view_is_a_sample_that_comes_again(finished):
+    data = {**RAW["data"], "test_rows_per_class": 800}
+    folder = finished(data=data)
+    first, second = report_of_run(folder).latent, report_of_run(folder).latent
+    assert len(first.points) == 3000
+    assert first == second
+    assert "3,000 of 4,0" in first.caption
+
+
+def test_embedded_rows_are_those_the_method_predicts_with(finished):
+    """By the nearest anchor, so that rows and anchors alone give the recorded scores."""
+    model = {"hidden_dim": 4, "predict_by": "nearest-anchor"}
+    folder = finished(model=model, method="flic-class")
+    config = run_folder.read_config(folder)
+    workshop = run_folder.workshop_of(config, load_data(config.data, seed=config.seed))
+    journal = DiskJournal(folder / "checkpoints")
+    found = read(workshop.roster, workshop.algorithm, journal, stack_width=3)
+    rows = pq.read_table(folder / "clients.parquet").to_pylist()
+    right = {row["client"]: row["test_right"] for row in rows if row["round"] == 3}
+    for part in found.parts:
+        if part.split == "test":
+            scores = [anchor.log_density(part.z) for anchor in part.anchors.values()]
+            best = torch.tensor(list(part.anchors))[torch.stack(scores).argmax(0)]
+            assert int((best == part.y).sum()) == right[part.client]
+
+
+@pytest.mark.parametrize(("latent_dim", "known"), [(4, True), (64, False)])
+def test_alignment_has_intervals_where_rows_suffice(finished, latent_dim, known):
+    data = {**RAW["data"], "train_rows_per_class": 80, "test_rows_per_class": 40}
+    report = report_of_run(finished(data=data, embedding={"latent_dim": latent_dim, "hidden": [4]}))
+    assert len(report.alignment) == 4 * 2 * 2
+    assert all((cell.low is not None) == known for cell in report.alignment)
+    assert all(0 <= (cell.low or 0) <= cell.w2sq for cell in report.alignment)
+
+
+def test_a_regression(finished):
+    report = report_of_run(finished(data=REGRESSION))
+    assert (report.measure.name, report.measure.percent) == ("R²", False)
+    assert report.alignment == []
+    labels = {point.label for point in report.latent.points}
+    assert {anchor.label for anchor in report.latent.anchors} < labels
+    assert len(labels) == 4
+
+
+def test_meta_classes_have_their_own_anchors(finished):
+    report = report_of_run(finished(method="flic-class", anchors={"meta_classes": [0, 0, 1, 1, 1]}))
+    labels = [anchor.label for anchor in report.latent.anchors]
+    assert labels == ["meta-class 0", "meta-class 1"]
+
+
+def test_a_method_without_networks(finished):
+    report = report_of_run(finished(method="lda"))
+    assert report.latent is None
+    assert not report.alignment
+
+
+def test_runs_side_by_side_give_gains_over_local(finished):
+    local, own = finished("local-seed3", method="local"), finished("flic-hl-seed3")
+    report = report_of_run(own)
+    assert list(report.candidates) == ["flic-hl", "local"]
+    scores = {
+        name: report_of_run(folder).candidates for name, folder in (("own", own), ("local", local))
+    }
+    for gain in report.gains.clients:
+        expected = scores["own"]["flic-hl"][gain.client] - scores["local"]["local"][gain.client]
+        assert gain.gain == pytest.approx(expected)
+        assert gain.low < gain.gain < gain.high
+    assert report_of_run(local).gains is None
+
+
+def test_another_federation_beside_it_is_no_comparison(finished):
+    finished("local-seed3", method="local", data={**RAW["data"], "test_rows_per_class": 20})
+    report = report_of_run(finished("flic-hl-seed3"))
+    assert list(report.candidates) == ["flic-hl"]
+    assert report.gains is None
+
+
+@pytest.mark.parametrize("missing", ["rounds.json", "clients.parquet"])
+def test_an_unfinished_run_is_refused(finished, missing):
+    folder = finished()
+    (folder / missing).unlink()
+    with pytest.raises(RunFolderError, match=rf"{missing} is missing; .*flic run --resume"):
+        report_of_run(folder)
+    run_folder.resume(folder)
+    assert report_of_run(folder).rounds
+
+
+@pytest.mark.parametrize("damaged", ["rounds.json", "summary.json", "clients.parquet"])
+def test_a_damaged_file_is_named(finished, damaged):
+    folder = finished()
+    (folder / damaged).write_text("{")
+    with pytest.raises(RunFolderError, match=rf"{damaged} is damaged .*flic run --resume"):
+        report_of_run(folder)
+    run_folder.resume(folder)
+    assert report_of_run(folder).rounds
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+STRANGE = {
+    "rounds.json": ["null", "[1]", "[{}]", '{"a": 1}', '[{"round": "x", "stage": "y"}]', DEEP],
+    "summary.json": ["null", "[]", "{}", '{"notices": 3}', '{"notices": [1]}', DEEP],
+    "run.json": ["null", "[]", '{"python": []}', DEEP],
+}
+
+
+def test_files_of_another_kind_are_named(finished):
+    folder = finished()
+    for name, contents in STRANGE.items():
+        right = (folder / name).read_bytes()
+        for content in contents:
+            (folder / name).write_text(content)
+            with pytest.raises(RunFolderError, match=rf"{name} is damaged"):
+                report_of_run(folder)
+        (folder / name).write_bytes(right)
+    assert report_of_run(folder).rounds
+
+
+def test_a_client_of_another_run_is_named(finished):
+    folder = finished()
+    path = folder / "rounds.json"
+    path.write_text(path.read_text().replace("client-00", "client-99"))
+    with pytest.raises(RunFolderError, match=r"rounds.json is damaged .it names clients that"):
+        report_of_run(folder)
+
+
+def test_checkpoints_of_many_levels_are_set_aside(finished):
+    folder = finished()
+    for path in (folder / "checkpoints").glob("*.json"):
+        path.write_text(DEEP)
+    assert any("checkpoint" in note for note in report_of_run(folder).notes)
+
+
+def test_a_report_changes_nothing_in_the_run(finished):
+    folder = finished()
+    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    report_of_run(folder)
+    assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
+
+
+def test_the_page_of_a_run_in_the_browser(finished, show):
+    opened = show(report_of_run(finished()))
+    for name in ("scores", "losses", "latent", "alignment"):
+        assert opened.page.locator(f"#plot-{name} svg.main-svg").count() > 0
+    assert (opened.complaints, opened.requests) == ([], [])

@@ -1,0 +1,346 @@
+"""What a run folder holds, and when one is refused."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from flic.config import resolve
+from flic.data.store import save_arrays
+from flic.digests import digest_of_code
+from flic.errors import OtherRun, RunFolderError
+from flic.engine.checkpoint import Commit
+from flic.runs import run_folder
+from flic.page.from_run import story_of
+
+RAW = {
+    "method": "flic-class",
+    "seed": 3,
+    "data": {
+        "problem": "noisy-features",
+        "num_clients": 4,
+        "num_classes": 3,
+        "classes_per_client": 2,
+        "train_rows_per_class": 40,
+        "test_rows_per_class": 10,
+    },
+    "training": {"rounds": 2, "participation": 0.5, "local": "1 epochs"},
+    "embedding": {"latent_dim": 4, "hidden": [4]},
+    "pretraining": {"epochs": 1},
+}
+
+
+@pytest.fixture
+def finished(tmp_path):
+    def make(name="run", **changes):
+        folder = tmp_path / name
+        config = resolve({**RAW, **changes})
+        run_folder.create(folder, config)
+        return run_folder.resume(folder)
+
+    return make
+
+
+def read(folder, name):
+    return json.loads((folder / name).read_text())
+
+
+def test_a_finished_run_folder(finished):
+    done = finished()
+    assert sorted(path.name for path in done.folder.iterdir()) == [
+        ".lock",
+        "checkpoints",
+        "clients.parquet",
+        "config.json",
+        "rounds.json",
+        "run.json",
+        "summary.json",
+        "timings.json",
+    ]
+    assert run_folder.read_config(done.folder) == resolve(RAW)
+    assert {"python", "torch", "flic", "numpy"} <= read(done.folder, "run.json").keys()
+
+
+PRIVATE = {"folder 700", "file 600"}
+
+
+def test_only_its_owner_may_read_a_run(modes, finished, flic_here, tmp_path):
+    (tmp_path / "above" / "run").mkdir(parents=True)  # an empty one is taken, and closed
+    folder = finished("above/run").folder
+    assert flic_here("report", folder).code == 0
+    assert modes(folder) == PRIVATE
+    finished("new/of/all")
+    assert modes(tmp_path / "new") == PRIVATE
+
+
+def test_rounds(finished):
+    done = finished()
+    rounds = read(done.folder, "rounds.json")
+    assert [(r["stage"], r["round"]) for r in rounds] == [
+        ("prepare", 0),
+        ("update", 1),
+        ("update", 2),
+        ("adapt", 3),
+    ]
+    assert all(len(r["active"]) == 2 for r in rounds[1:3])
+    assert rounds[0]["losses"].keys() == {"alignment"}
+    assert rounds[1]["losses"].keys() == {"data", "alignment", "calibration"}
+    # Two clients send anchors of two classes of four float32 each.
+    assert [r["bytes_sent"] for r in rounds] == [0, 2 * 2 * 4 * 4, 2 * 2 * 4 * 4, 0]
+    assert done.bytes_sent == 128
+    assert not [key for r in rounds for key in r if "seconds" in key or key == "scores"]
+
+
+def test_timings(finished):
+    done = finished()
+    timings = read(done.folder, "timings.json")
+    assert len(timings) == 4
+    assert all(step.keys() == {"seconds", "cpu_seconds"} for step in timings)
+    assert done.seconds == pytest.approx(sum(step["seconds"] for step in timings))
+
+
+def test_clients_table_agrees_with_rounds_and_summary(finished):
+    done = finished()
+    table = pq.read_table(done.folder / "clients.parquet").to_pylist()
+    assert len(table) == 4 * 4
+    for record in read(done.folder, "rounds.json"):
+        rows = [row for row in table if row["round"] == record["round"]]
+        assert [row["client"] for row in rows] == [f"client-00{i}" for i in range(4)]
+        mean = sum(row["test_right"] / row["test_rows"] for row in rows) / 4
+        assert record["test_accuracy"] == pytest.approx(mean)
+    summary = read(done.folder, "summary.json")
+    assert summary["last_round"] == done.outcome.last.summary()
+    assert summary["chosen_round"] == done.outcome.chosen.summary()
+    assert summary["last_round"]["round"] == 3
+    assert summary["notices"] == list(done.notices)
+
+
+def test_equal_runs_differ_in_their_timings_alone(finished):
+    one, two = finished("one").folder, finished("two").folder
+    for name in ("config.json", "run.json", "rounds.json", "clients.parquet", "summary.json"):
+        assert (one / name).read_bytes() == (two / name).read_bytes()
+    assert (one / "timings.json").read_bytes() != (two / "timings.json").read_bytes()
+
+
+def test_carrying_on_with_a_finished_run_changes_nothing(finished):
+    done = finished()
+    before = {p: p.read_bytes() for p in done.folder.rglob("*") if p.is_file()}
+    again = run_folder.resume(done.folder)
+    assert {p: p.read_bytes() for p in done.folder.rglob("*") if p.is_file()} == before
+    assert again.outcome == done.outcome
+
+
+def test_measuring_at_the_end_only(finished):
+    folder = finished(evaluation={"every": 0}).folder
+    table = pq.read_table(folder / "clients.parquet").to_pylist()
+    assert {row["round"] for row in table} == {3}
+
+
+def test_no_last_round(finished):
+    folder = finished(training={**RAW["training"], "final_round": False}).folder
+    assert [r["stage"] for r in read(folder, "rounds.json")][-1] == "evaluate"
+
+
+def test_without_validation_rows(finished):
+    folder = finished(evaluation={"validation_share": 0.0}).folder
+    assert read(folder, "summary.json")["chosen_round"] is None
+    assert {r["validation_accuracy"] for r in read(folder, "rounds.json")} == {None}
+
+
+def test_a_method_without_rounds(finished):
+    folder = finished(method="lda").folder
+    [only] = read(folder, "rounds.json")
+    assert (only["stage"], only["round"]) == ("evaluate", 0)
+    assert read(folder, "summary.json")["last_round"]["mean"] == only["test_accuracy"]
+
+
+@pytest.mark.parametrize("name", ["config.json", "notes.txt"])
+def test_an_occupied_folder_is_refused_and_left_alone(tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(RunFolderError, match=r"already holds .* Choose another with --out"):
+        run_folder.create(tmp_path, resolve(RAW))
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_an_empty_folder_is_taken(tmp_path):
+    run_folder.create(tmp_path, resolve(RAW))
+    assert run_folder.read_config(tmp_path) == resolve(RAW)
+
+
+@pytest.mark.parametrize("content", ["{", "[" * 100_000])
+def test_a_damaged_configuration_is_named(tmp_path, content):
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(RunFolderError, match=r"config.json is damaged .* cannot be resumed"):
+        run_folder.read_config(tmp_path)
+
+
+# ---- a run goes on with nothing but its own steps ------------------------------------------
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.fixture
+def interrupted(tmp_path):
+    """interrupted(name, steps=, …): the folder of a run that was stopped after some steps."""
+
+    def make(name="cut", *, steps=2, **changes):
+        def stop(record, total, done):
+            if done == steps:
+                raise Stopped
+
+        run_folder.create(tmp_path / name, resolve({**RAW, **changes}))
+        with pytest.raises(Stopped):
+            run_folder.resume(tmp_path / name, on_step=stop)
+        return tmp_path / name
+
+    return make
+
+
+def edit(folder, section, key, value):
+    """Change config.json by hand."""
+    config = read(folder, "config.json")
+    (config[section] if section else config)[key] = value
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def files_in(folder):
+    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def refusal(folder, work=run_folder.resume):
+    """What is said, once it is certain that nothing was touched."""
+    before = files_in(folder)
+    with pytest.raises(OtherRun) as refused:
+        work(folder)
+    assert files_in(folder) == before
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("training", "batch_size", 7),
+        ("training", "rounds", 9),
+        ("evaluation", "every", 2),
+        ("engine", "dtype", "float64"),
+    ],
+)
+def test_edited_settings_are_not_gone_on_with(interrupted, section, key, value):
+    folder = interrupted()
+    edit(folder, section, key, value)
+    said = refusal(folder)
+    assert "00000.json was not made with the settings that the run has now" in said
+    assert "start a new run in another folder" in said
+
+
+def test_with_another_seed_the_data_are_others_too(interrupted):
+    folder = interrupted()
+    edit(folder, None, "seed", 4)
+    assert "not made with the settings and the data that" in refusal(folder)
+
+
+def test_a_finished_run_with_an_edited_seed_is_neither_reported_nor_written_anew(finished):
+    folder = finished().folder
+    edit(folder, None, "seed", 4)
+    assert "not made with the settings and the data that" in refusal(folder)
+    assert "not made with the settings and the data that" in refusal(folder, story_of)
+
+
+def test_checkpoints_of_another_run_are_not_gone_on_with(interrupted):
+    own, other = (
+        interrupted("own"),
+        interrupted("other", training={**RAW["training"], "batch_size": 7}),
+    )
+    shutil.copytree(other / "checkpoints", own / "checkpoints", dirs_exist_ok=True)
+    assert "not made with the settings that" in refusal(own)
+
+
+def test_a_single_step_of_another_run_is_found(interrupted):
+    own, other = interrupted("own", steps=2), interrupted("other", steps=3, method="fedhenn")
+    for path in (other / "checkpoints").glob("00002.*"):
+        shutil.copy(path, own / "checkpoints")
+    assert "00002.json was not made with the settings that" in refusal(own)
+
+
+def test_a_step_under_another_number_is_damaged(interrupted):
+    folder = interrupted(steps=3)
+    shutil.copy(folder / "checkpoints" / "00001.json", folder / "checkpoints" / "00002.json")
+    told = []
+    run_folder.resume(folder, on_damage=told.append)
+    assert "00002.json is damaged (it is of step 1)" in told[0]
+
+
+def trials(seed):
+    """Made trials of two people."""
+    rng = np.random.default_rng(seed)
+    rows = np.arange(48)
+    return {
+        "x": rng.normal(size=(48, 6)),
+        "y": rows % 2 + rows // 24,
+        "user": rows // 24,
+        "is_test": rows % 4 < 2,
+        "collection": np.array(["first", "second"]),
+    }
+
+
+def changed(what, trials):
+    if what == "a value":
+        trials["x"][0, 0] += 1e-3
+    else:
+        trials["y"][0] ^= 1
+    return trials
+
+
+@pytest.mark.parametrize("what", ["a value", "a label"])
+def test_another_data_file_is_not_gone_on_with(interrupted, tmp_path, monkeypatch, what):
+    monkeypatch.setenv("FLIC_DATA", str(tmp_path))
+    path = save_arrays("eeg", trials(0), tmp_path)
+    folder = interrupted(data={"problem": "eeg"}, method="local")
+    before = path.read_bytes()
+    save_arrays("eeg", changed(what, trials(0)), tmp_path)
+    assert "not made with the data that" in refusal(folder)
+    path.write_bytes(before)
+    assert run_folder.resume(folder).outcome.last.round == 3
+
+
+def rewrite(folder, **origin):
+    """Commits as if they had been made elsewhere."""
+    for path in (folder / "checkpoints").glob("[0-9]*.json"):
+        commit = Commit.parse(path.read_bytes())
+        path.write_bytes(replace(commit, origin={**commit.origin, **origin}).dump())
+
+
+def test_steps_of_other_code_are_shown_but_not_gone_on_with(interrupted, finished):
+    folder = interrupted()
+    rewrite(folder, code="0" * 64)
+    assert "not made with the code that" in refusal(folder)
+    done = finished().folder
+    rewrite(done, code="0" * 64)
+    assert story_of(done).rounds
+
+
+def test_what_computes_is_told_apart_and_what_shows_is_not(tmp_path):
+    for name in ("algorithms", "silos", "report"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.py").write_text("x = 1")
+    found = {}
+    for name in ("report", "silos", "algorithms"):
+        digest_of_code.cache_clear()
+        (tmp_path / name / "a.py").write_text("x = 2")
+        found[name] = [digest_of_code(sources=tmp_path), digest_of_code("silos", sources=tmp_path)]
+    (run, fit), (run_2, fit_2), (run_3, fit_3) = found.values()
+    assert run == run_2 != run_3
+    assert len({fit, fit_2, fit_3}) == 3
+
+
+def test_the_width_of_stacks_may_change(interrupted, finished, nearly):
+    whole, folder = finished(), interrupted()
+    edit(folder, "engine", "stack_width", 1)
+    again = run_folder.resume(folder, workers=1)
+    assert again.outcome.last.summary() == nearly(whole.outcome.last.summary())
