@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flic.data.store import cache_folder, save_arrays
+from flic_paper.problems.store import cache_folder, save_arrays
 
 
 def flatten(users: Mapping[int, Sequence[np.ndarray]], meta: Mapping[int, Mapping[str, object]]):

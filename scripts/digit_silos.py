@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flic.data.store import load_arrays
+from flic_paper.problems.store import load_arrays
 
 SILOS, DIGITS, ROWS = 5, 5, 8  # silos of a space, digits of a silo, rows of a digit
 

@@ -11,10 +11,10 @@ import pytest
 from pydantic import BaseModel
 
 from flic.config import RunConfig
-from flic.reproduction.studies import STUDIES
-from flic.reproduction.study import Scope
-from flic.runs import benchmark
 from flic.silos.settings import NETWORK
+from flic_paper.benchmark import engine as benchmark
+from flic_paper.studies import STUDIES
+from flic_paper.study import Scope
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

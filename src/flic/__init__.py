@@ -15,7 +15,6 @@ if _TYPE_CHECKING:
     from flic.data.client_data import FederatedData as FederatedData
     from flic.data.client_data import Split as Split
     from flic.data.schema import FeatureSchema as FeatureSchema
-    from flic.data.source import load_data as load_data
     from flic.data.task import Classification as Classification
     from flic.data.task import Regression as Regression
     from flic.errors import FlicError as FlicError
@@ -51,7 +50,6 @@ _HOME = {
     "build_algorithm": "flic.methods",
     "bures_barycentre": "flic.gaussians",
     "load_config": "flic.config",
-    "load_data": "flic.data.source",
     "resolve": "flic.config",
     "simulate": "flic.runs.run_folder",
     "wasserstein2_sq": "flic.gaussians",

@@ -6,12 +6,12 @@ A preset fills the method's settings; the file overrides single keys of it; `--s
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
-from flic.data.source import DataConfig
+from flic.data.source import PROBLEMS, DataConfig
 from flic.errors import ConfigError
 from flic.method_settings import MethodSettings, refuse_endless
 from flic.methods import METHODS
@@ -87,7 +87,7 @@ def validate(raw: Mapping[str, Any], *, source: str) -> RunConfig:
     except ValidationError as error:
         lines = [
             f"{source}:",
-            *(explain(problem, RunConfig, _DATA_MODELS) for problem in error.errors()),
+            *(explain(problem, RunConfig, PROBLEMS) for problem in error.errors()),
         ]
         raise ConfigError("\n  ".join(lines)) from None
     if config.training.personalisation not in RULES:
@@ -134,11 +134,3 @@ def load_config(path: Path, assignments: Iterable[str] = ()) -> RunConfig:
     for assignment in assignments:
         raw = merge(raw, parse_assignment(assignment))
     return resolve(raw, source=str(path))
-
-
-# Settings of each data source by its `problem`, which pydantic puts into its locations.
-_DATA_MODELS: dict[str, type[BaseModel]] = {
-    problem: model
-    for model in get_args(get_args(DataConfig)[0])
-    for problem in get_args(model.model_fields["problem"].annotation)
-}

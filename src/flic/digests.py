@@ -15,7 +15,7 @@ from flic.notation import json_values
 SOURCES = Path(__file__).parent
 
 #: Parts of flic that no run computes with: they show, compare, read tables or carry messages.
-AROUND = frozenset({"cli", "flower", "page", "reproduction", "silos", "tables"})
+AROUND = frozenset({"cli", "flower", "page", "silos", "tables"})
 
 #: Packages whose version may change a figure.
 COMPUTING = ("flic", "numpy", "scikit-learn", "scipy", "torch")

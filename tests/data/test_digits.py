@@ -12,7 +12,7 @@ from flic.data import digits
 from flic.data.client_data import ClientData, FederatedData
 from flic.data.digits import DigitsConfig, make_digits
 from flic.data.inspect import refuse_unusable
-from flic.data.source import DataConfig, load_data
+from flic.data.source import DataConfig
 from flic.data.toy import ToyConfig
 from flic.errors import DataError
 
@@ -127,10 +127,10 @@ def test_impossible_ranges_are_refused_by_name(settings):
 
 def test_problem_decides_the_loader():
     adapter = TypeAdapter(DataConfig)
-    loaded = load_data(adapter.validate_python({"problem": "digits", "num_clients": 2}), seed=0)
+    loaded = adapter.validate_python({"problem": "digits", "num_clients": 2}).make(seed=0)
     assert [client.name for client in loaded.clients] == ["mnist-00", "optical-01"]
     toy = adapter.validate_python({"problem": "linear-mapping", "num_clients": 2})
     assert isinstance(toy, ToyConfig)
-    assert load_data(toy, seed=0).name == "linear-mapping-authors"
+    assert toy.make(seed=0).name == "linear-mapping-authors"
     with pytest.raises(ValidationError, match="digits"):
         adapter.validate_python({"problem": "unheard-of"})

@@ -5,12 +5,12 @@ import torch
 from torch.nn.functional import leaky_relu
 
 from flic.data.batches import draw_batches
-from flic.data.regression import MadeRegressionConfig, make_regression
 from flic.engine.clients import Roster
 from flic.engine.engine import Task, Workshop
 from flic.method_settings import MethodSettings
 from flic.methods import build_algorithm
 from flic.seeding import generator
+from flic_paper.problems.regression import MadeRegressionConfig, make_regression
 
 SETTINGS = MethodSettings.model_validate(
     {

@@ -9,11 +9,11 @@ from flic.data.task import Classification
 from flic.data.toy import ToyConfig, make_toy
 from flic.engine.clients import Roster
 from flic.engine.engine import Stage, Task, Workshop
-from flic.engine.sequential import SequentialClient
 from flic.method_settings import MethodSettings
 from flic.methods import build_algorithm
 from flic.methods.flic.method import MEAN
 from flic.seeding import generator
+from flic_paper.benchmark.sequential import SequentialClient
 
 SETTINGS = MethodSettings.model_validate(
     {

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from flic.config import resolve
-from flic.data.source import load_data
 from flic.engine.checkpoint import DiskJournal
 from flic.errors import RunFolderError
 from flic.page.from_run import report_of_run
@@ -102,7 +101,7 @@ def test_rounds_scores_and_versions(finished):
 def test_the_view_has_every_row_once(finished):
     folder = finished()
     view, config = report_of_run(folder).latent, run_folder.read_config(folder)
-    data = load_data(config.data, seed=config.seed).with_validation(0.2, seed=config.seed)
+    data = config.data.make(seed=config.seed).with_validation(0.2, seed=config.seed)
     expected = Counter(
         (client.name, split, str(label))
         for client in data.clients
@@ -128,7 +127,7 @@ def test_embedded_rows_are_those_the_method_predicts_with(finished):
     model = {"hidden_dim": 4, "predict_by": "nearest-anchor"}
     folder = finished(model=model, method="flic-class")
     config = run_folder.read_config(folder)
-    workshop = run_folder.workshop_of(config, load_data(config.data, seed=config.seed))
+    workshop = run_folder.workshop_of(config, config.data.make(seed=config.seed))
     journal = DiskJournal(folder / "checkpoints")
     found = read(workshop.roster, workshop.algorithm, journal, stack_width=3)
     rows = pq.read_table(folder / "clients.parquet").to_pylist()

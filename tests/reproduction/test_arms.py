@@ -2,10 +2,10 @@
 
 import pytest
 
-from flic.reproduction.arms import ALL, LOCAL, Arm, configure
-from flic.reproduction.runs import outcome_of, searched_cell
-from flic.reproduction.study import Desk
 from flic.runs.run_folder import simulate
+from flic_paper.arms import ALL, LOCAL, Arm, configure
+from flic_paper.study import Desk
+from flic_paper.study_runs import outcome_of, searched_cell
 
 ARMS = {arm.name: arm for arm in ALL}
 TINY = {

@@ -1,8 +1,8 @@
 """The study of linked features: whole seeds, paired by client, beside the best model alone."""
 
-from flic.reproduction.studies import STUDIES
-from flic.reproduction.studies.linked import COLUMNS, FEDERATIONS, GAIN
-from flic.reproduction.study import Scope
+from flic_paper.studies import STUDIES
+from flic_paper.studies.linked import COLUMNS, FEDERATIONS, GAIN
+from flic_paper.study import Scope
 
 STUDY = STUDIES["linked"]
 

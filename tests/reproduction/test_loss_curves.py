@@ -3,7 +3,7 @@
 import pytest
 
 from flic.method_settings import TrainingConfig
-from flic.reproduction.studies.loss_curves import _figures, _means
+from flic_paper.studies.loss_curves import _figures, _means
 
 # Data loss and whole loss of each epoch. The shared part trains in the last two of four epochs,
 # from round 3 on: the drop from 5 to 2 is where it starts.

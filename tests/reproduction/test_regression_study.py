@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from flic.config import load_config
-from flic.reproduction.studies import STUDIES
-from flic.reproduction.studies.regression import study_config
-from flic.reproduction.study import Desk, Scope
+from flic_paper.studies import STUDIES
+from flic_paper.studies.regression import study_config
+from flic_paper.study import Desk, Scope
 
 ROOT = Path(__file__).parents[2]
 STUDY = STUDIES["regression"]

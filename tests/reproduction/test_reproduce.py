@@ -13,11 +13,11 @@ import pytest
 
 from flic.config import resolve
 from flic.engine.checkpoint import DiskJournal
-from flic.reproduction.desk import work_through
-from flic.reproduction.pages import QUICK
-from flic.reproduction.runs import run_cell
-from flic.reproduction.studies import STUDIES
-from flic.reproduction.study import Desk, Scope
+from flic_paper.desk import work_through
+from flic_paper.pages import QUICK
+from flic_paper.studies import STUDIES
+from flic_paper.study import Desk, Scope
+from flic_paper.study_runs import run_cell
 
 ROOT = Path(__file__).parents[2]
 FLIC = Path(sys.executable).with_name("flic")

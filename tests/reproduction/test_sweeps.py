@@ -2,10 +2,10 @@
 
 import pytest
 
-from flic.reproduction.studies import STUDIES
-from flic.reproduction.studies.participation import STUDY
-from flic.reproduction.study import Scope
-from flic.reproduction.sweeps import SETS, means
+from flic_paper.studies import STUDIES
+from flic_paper.studies.participation import STUDY
+from flic_paper.study import Scope
+from flic_paper.sweeps import SETS, means
 
 RUN = {
     "last": {"clients": {"a": 0.5, "b": 0.7}},

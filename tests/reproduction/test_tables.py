@@ -2,10 +2,10 @@
 
 import pytest
 
-from flic.reproduction.arms import configure
-from flic.reproduction.pages import markdown
-from flic.reproduction.studies import STUDIES
-from flic.reproduction.study import Scope, Table, listed
+from flic_paper.arms import configure
+from flic_paper.pages import markdown
+from flic_paper.studies import STUDIES
+from flic_paper.study import Scope, Table, listed
 
 # table:performance, as printed: Local, FedHeNN, FLIC-Class, FLIC-HL.
 PRINTED = {

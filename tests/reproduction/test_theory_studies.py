@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from flic.reproduction.studies import STUDIES
-from flic.reproduction.study import Desk, Scope
+from flic_paper.studies import STUDIES
+from flic_paper.study import Desk, Scope
 
 QUICK = Scope(quick=True)
 

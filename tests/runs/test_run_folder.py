@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flic.config import resolve
-from flic.data.store import save_arrays
+from flic_paper.problems.store import save_arrays
 from flic.digests import digest_of_code
 from flic.errors import OtherRun, RunFolderError
 from flic.engine.checkpoint import Commit

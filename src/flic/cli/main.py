@@ -1,11 +1,11 @@
 """Door one: the `flic` command. Each sub-command has its own file; this one dispatches."""
 
 import sys
+from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
 
-from flic.cli.bench import bench
 from flic.cli.check import check
 from flic.cli.compare import compare
 from flic.cli.coordinator import app as coordinator
@@ -15,7 +15,6 @@ from flic.cli.join import join
 from flic.cli.link import link
 from flic.cli.predict import evaluate, predict
 from flic.cli.report import report
-from flic.cli.reproduce import reproduce
 from flic.cli.run import run
 from flic.cli.screen import complain
 from flic.cli.silo import app as silo
@@ -37,10 +36,36 @@ app.command()(join)
 app.command()(run)
 app.command()(compare)
 app.command()(report)
-app.command()(reproduce)
-app.command()(bench)
 app.add_typer(coordinator, name="coordinator")
 app.add_typer(silo, name="silo")
+
+#: Commands of the package beside this one in the repository, which tells them to flic.
+OF_THE_PAPER = ("reproduce", "bench")
+
+
+def _not_installed(name: str) -> None:
+    """Say where a command of the paper's package is to be had."""
+
+    @app.command(name, hidden=True, context_settings={"ignore_unknown_options": True})
+    def _refuse(rest: Annotated[list[str] | None, typer.Argument()] = None) -> None:
+        del rest
+        raise ConfigError(
+            f"flic {name}: it is part of the package flic-paper, which is not installed; expected "
+            "it beside flic. Install it from the project's folder: pip install ./reproduction"
+        )
+
+
+def _add_commands() -> None:
+    """Commands of other packages, by their entry points."""
+    added = {entry.name: entry for entry in sorted(entry_points(group="flic.commands"))}
+    for name, entry in added.items():
+        app.command(name)(entry.load())
+    for name in OF_THE_PAPER:
+        if name not in added:
+            _not_installed(name)
+
+
+_add_commands()
 
 
 def _show_version(wanted: bool) -> None:

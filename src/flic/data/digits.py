@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from flic.data.client_data import ClientData, FederatedData, Split
@@ -22,6 +22,7 @@ from flic.data.partition import (
     keep_features,
     split_by_class,
 )
+from flic.data.problem import Problem
 from flic.data.ranges import refuse_outside
 from flic.data.schema import FeatureSchema, pixel_names
 from flic.data.task import Classification
@@ -34,10 +35,8 @@ _TEST_SHARE = 0.4
 """Share of each digit's images that no client trains on."""
 
 
-class DigitsConfig(BaseModel):
+class DigitsConfig(Problem):
     """Settings of the digits problem; ranges are drawn from per client, ends included."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     problem: Literal["digits"] = "digits"
     num_clients: int = Field(default=30, ge=1)  # b
@@ -53,6 +52,9 @@ class DigitsConfig(BaseModel):
         refuse_outside("rows_per_class", self.rows_per_class, 1, 100)
         refuse_outside("missing_share", self.missing_share, 0.0, 0.9)
         return self
+
+    def make(self, *, seed: int) -> FederatedData:
+        return make_digits(self, seed=seed)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,56 +1,35 @@
-"""The one place where a data section of a config becomes clients.
+"""The data sources that a configuration can name.
 
-First step of the flow: a new loader adds its config to `DataConfig` and a case to `load`.
+Two need no files and are part of flic. Other packages add theirs, as the paper's are added, by
+an entry point of the group `flic.problems` that names a `Problem`.
 """
 
-from typing import Annotated
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Annotated, Union, get_args
 
 from pydantic import Field
 
-from flic.data.client_data import FederatedData
-from flic.data.digits import DigitsConfig, make_digits
-from flic.data.eeg import EegConfig, make_eeg
-from flic.data.images import MnistUspsConfig, make_mnist_usps
-from flic.data.modalities import ModalitiesConfig, make_modalities
-from flic.data.regression import (
-    DiabetesConfig,
-    MadeRegressionConfig,
-    make_diabetes,
-    make_regression,
-)
-from flic.data.toy import ToyConfig, make_toy
-from flic.data.views import ViewsConfig, make_views
-
-DataConfig = Annotated[
-    ToyConfig
-    | DigitsConfig
-    | MnistUspsConfig
-    | ModalitiesConfig
-    | ViewsConfig
-    | EegConfig
-    | MadeRegressionConfig
-    | DiabetesConfig,
-    Field(discriminator="problem"),
-]
-"""Settings of any data source, told apart by `problem`."""
+from flic.data.digits import DigitsConfig
+from flic.data.problem import Problem
+from flic.data.toy import ToyConfig
 
 
-def load_data(config: DataConfig, *, seed: int) -> FederatedData:
-    """Clients that `config` describes; the same ones for the same seed."""
-    match config:
-        case ToyConfig():
-            return make_toy(config, seed=seed)
-        case DigitsConfig():
-            return make_digits(config, seed=seed)
-        case MnistUspsConfig():
-            return make_mnist_usps(config, seed=seed)
-        case ModalitiesConfig():
-            return make_modalities(config, seed=seed)
-        case ViewsConfig():
-            return make_views(config, seed=seed)
-        case EegConfig():
-            return make_eeg(config, seed=seed)
-        case MadeRegressionConfig():
-            return make_regression(config, seed=seed)
-        case DiabetesConfig():
-            return make_diabetes(config, seed=seed)
+def _problems() -> dict[str, type[Problem]]:
+    """Settings of every source by the value of `problem` that names it."""
+    added = [entry.load() for entry in sorted(entry_points(group="flic.problems"))]
+    kinds: list[type[Problem]] = [ToyConfig, DigitsConfig, *added]
+    return {
+        name: kind for kind in kinds for name in get_args(kind.model_fields["problem"].annotation)
+    }
+
+
+PROBLEMS = _problems()
+
+if TYPE_CHECKING:
+    DataConfig = Problem
+else:
+    DataConfig = Annotated[
+        Union[tuple(dict.fromkeys(PROBLEMS.values()))],  # noqa: UP007
+        Field(discriminator="problem"),
+    ]
+"""Settings of any source, told apart by `problem`."""

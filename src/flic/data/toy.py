@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from flic.data.ceiling import bayes_accuracy
@@ -20,15 +20,14 @@ from flic.data.partition import (
     draw_shards_with_repeats,
     subsample,
 )
+from flic.data.problem import Problem
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification
 from flic.seeding import generator
 
 
-class ToyConfig(BaseModel):
+class ToyConfig(Problem):
     """Settings of a toy problem.  Paper: "Toy data sets"."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     problem: Literal["noisy-features", "linear-mapping"]
     variant: Literal["paper", "appendix", "authors"] = "authors"
@@ -47,6 +46,9 @@ class ToyConfig(BaseModel):
                 "Change either number."
             )
         return self
+
+    def make(self, *, seed: int) -> FederatedData:
+        return make_toy(self, seed=seed)
 
 
 @dataclass(frozen=True)

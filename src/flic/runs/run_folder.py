@@ -28,7 +28,6 @@ from flic.methods import build_algorithm
 from flic.config import RunConfig, validate
 from flic.data.client_data import FederatedData
 from flic.data.inspect import refuse_unusable
-from flic.data.source import load_data
 from flic.digests import digest_of, digest_of_code, environment
 from flic.errors import RunFolderError
 from flic.engine.checkpoint import DiskJournal, Origin
@@ -93,7 +92,7 @@ def create(folder: Path, config: RunConfig) -> None:
 
 def refuse_impossible(configs: Sequence[RunConfig]) -> None:
     """Refuse runs on the same data that cannot start, before any of them does."""
-    data = load_data(configs[0].data, seed=configs[0].seed)
+    data = configs[0].data.make(seed=configs[0].seed)
     refuse_unusable(data)
     for config in configs:
         workshop_of(config, data).algorithm.init_server()
@@ -161,7 +160,7 @@ def _resume(
 @one_thread()
 def data_of(config: RunConfig) -> FederatedData:
     """Clients of a run; their bits do not depend on how many threads there are."""
-    return load_data(config.data, seed=config.seed)
+    return config.data.make(seed=config.seed)
 
 
 def origin_of(config: RunConfig, data: FederatedData) -> Origin:
@@ -177,7 +176,7 @@ def origin_of(config: RunConfig, data: FederatedData) -> Origin:
 
 def simulate(config: RunConfig, data: FederatedData | None = None) -> Outcome:
     """Outcome of a run in memory, on the configuration's data or on your own."""
-    data = data or load_data(config.data, seed=config.seed)
+    data = data or config.data.make(seed=config.seed)
     refuse_unusable(data)
     journal = MemoryJournal()
     _advance(config, data, journal, workers=1, on_step=lambda record, total, done: None)

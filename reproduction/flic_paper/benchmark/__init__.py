@@ -1,0 +1,1 @@
+"""Measurements of the engine against the same work in plain PyTorch."""

@@ -1,0 +1,122 @@
+"""`flic reproduce`: a table or figure of the paper, by name."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flic.cli.compare import parse_seeds
+from flic.cli.run import Quiet, refuse_crowd
+from flic.cli.screen import latest_line, notice, say, table
+from flic.errors import ConfigError
+
+if TYPE_CHECKING:
+    from flic_paper.study import Scope, Study, Table
+
+RESULTS = Path("runs") / "reproduce"
+
+
+def reproduce(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A study; see --list.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List all studies.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="The same in less than a minute.")] = False,
+    seeds: Annotated[
+        str | None, typer.Option(help="Seeds: 5 means 0-4; or a list such as 3,7.")
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(min=1, callback=refuse_crowd, help="Processes that share the cells.")
+    ] = 1,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder of the study's results; with --page, of all studies'."
+        ),
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option(help="Do the cells whose key contains this text; write all.")
+    ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.md", help="Put all results so far into a page; do no work."),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Reproduce a table or figure of the paper, beside honest baselines.
+
+    Finished cells are kept: an interrupted reproduction goes on where it stopped, and several
+    processes may work on the same folder.
+    """
+    from flic_paper.desk import missing, open_folder, outdated
+    from flic_paper.pages import QUICK, require_figures, shown, update_page
+    from flic_paper.studies import STUDIES
+    from flic_paper.study import Scope
+
+    if list_:
+        width = max(map(len, STUDIES))
+        for study in STUDIES.values():
+            say(f"{study.name:{width}}  {study.title} ({study.paper})")
+        return
+    if page is not None:
+        if name is not None:
+            raise ConfigError(
+                f"flic reproduce: got {name} and --page; expected one of them, since a page gets "
+                f"all results so far. Leave {name} out."
+            )
+        say(f"{page}: {', '.join(update_page(page, out or RESULTS))}")
+        return
+    if name not in STUDIES:
+        raise ConfigError(
+            f"flic reproduce: got {name or 'no name'}; expected one of {', '.join(STUDIES)}."
+        )
+    require_figures()
+    study = STUDIES[name]
+    scope = Scope(quick, None if seeds is None else tuple(parse_seeds(seeds)))
+    folder = out or RESULTS / (f"{name}-quick" if quick else name)
+    if only is not None and not any(only in cell.key for cell in study.cells(scope)):
+        raise ConfigError(
+            f"--only: no cell of {name} has {only!r} in its key; expected part of one such as "
+            f"{study.cells(scope)[0].key!r}."
+        )
+    open_folder(study, scope, folder)
+    old = outdated(study, scope, folder)
+    if old:
+        notice(
+            "results of an earlier revision of their method count as not done "
+            f"({len(old)}): {_first_of(old)}"
+        )
+    try:
+        tables = _work(study, scope, folder, workers=workers, only=only or "", quiet=quiet)
+    except KeyboardInterrupt:
+        notice(f"stopped; finished cells are kept in {folder}, and the same command goes on.")
+        raise typer.Exit(130) from None
+    if quick:
+        say(QUICK)
+    for found in tables:
+        rows = [[shown(value) for value in row] for row in found.rows]
+        table(found.title, list(found.columns), rows)
+    left = missing(study, scope, folder)
+    if left:
+        notice(f"{len(left)} cells are still to be done: {_first_of(left)}")
+    say(f"tables, figures and results.md: {folder}")
+
+
+def _work(
+    study: "Study", scope: "Scope", folder: Path, *, workers: int, only: str, quiet: bool
+) -> "Sequence[Table]":
+    """Do the cells, then write all pages."""
+    from flic_paper.desk import work_through
+    from flic_paper.pages import write_pages
+
+    try:
+        with latest_line(quiet=quiet) as tell:
+            work_through(study, scope, folder, workers=workers, tell=tell, only=only)
+    finally:  # also what an interruption leaves is worth a page
+        tables = write_pages(study, folder, quick=scope.quick)
+    return tables
+
+
+def _first_of(keys: Sequence[str]) -> str:
+    from flic_paper.pages import LISTED
+
+    return ", ".join(keys[:LISTED]) + (" …" if len(keys) > LISTED else "")

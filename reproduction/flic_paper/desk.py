@@ -1,0 +1,213 @@
+"""How a study is worked through: cell by cell, in one process or several, each kept once done.
+
+OUT/
+  study.json       which study, and whether it is the quick one
+  environment.json versions and machine
+  cells/KEY.json   result and seconds of every finished cell
+  work/KEY/        what an unfinished cell needs to go on
+  NAME.csv         each table; results.md has all of them, with the figures
+  NAME.png         each figure
+"""
+
+import fcntl
+import json
+import multiprocessing
+import os
+import re
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from flic.config import validate
+from flic.digests import environment
+from flic.engine.runners import leave_with_parent
+from flic.errors import ConfigError, FlicError, RunFolderError
+from flic.files import read_json, write_atomically
+from flic_paper.studies import STUDIES
+from flic_paper.study import Cell, Desk, Scope, Study
+
+Tell = Callable[[str], None]
+
+
+def open_folder(study: Study, scope: Scope, folder: Path) -> None:
+    """Folder of a study, new or made by the same study before."""
+    wanted = {"study": study.name, "quick": scope.quick}
+    path = folder / "study.json"
+    if path.exists():
+        found = _read_json(path)
+        if found != wanted:
+            raise RunFolderError(
+                f"{folder} holds {_describe(found)}; expected {_describe(wanted)} or an empty "
+                "folder. Choose another with --out."
+            )
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        above = (folder, *folder.parents)
+        file = next((path for path in above if path.exists() and not path.is_dir()), folder)
+        raise RunFolderError(
+            f"--out: got {folder}, but {file} is a file; expected a folder. Name another."
+        ) from None
+    _write_json(folder / "environment.json", {**environment(), "cores": os.cpu_count()})
+    _write_json(path, wanted)
+
+
+def _describe(found: dict[str, Any]) -> str:
+    return f"the {'quick' if found.get('quick') else 'full'} study {found.get('study')!r}"
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = read_json(path)
+        if not isinstance(found, dict):
+            raise ValueError("it holds no object")
+        return found
+    except ValueError as error:
+        raise RunFolderError(
+            f"{path} is damaged ({error}); expected what flic reproduce wrote. Delete it to have "
+            "its part done again."
+        ) from None
+
+
+def work_through(
+    study: Study, scope: Scope, folder: Path, *, workers: int, tell: Tell, only: str = ""
+) -> None:
+    """Do all cells that are not done yet, with that many processes; `only` is part of their key."""
+    spawn = multiprocessing.get_context("spawn")
+    helpers = [
+        spawn.Process(target=_help, args=(study.name, scope, folder, only), daemon=True)
+        for _ in range(workers - 1)
+    ]
+    for helper in helpers:
+        helper.start()
+    _work(study, scope, folder, only, tell)
+    for helper in helpers:
+        helper.join()
+    # What a helper that died has left undone.
+    _work(study, scope, folder, only, tell)
+
+
+def _help(name: str, scope: Scope, folder: Path, only: str) -> None:
+    threading.Thread(target=leave_with_parent, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends, and this process with it
+    # What goes wrong here the parent meets again when it comes to the cell, and says it.
+    with suppress(FlicError):
+        _work(STUDIES[name], scope, folder, only, lambda line: None)
+
+
+def _work(study: Study, scope: Scope, folder: Path, only: str, tell: Tell) -> None:
+    """All cells that no other process has done or is at; theirs are passed over."""
+    torch.set_num_threads(1)
+    cells = [cell for cell in study.cells(scope) if only in cell.key]
+    for number, cell in enumerate(cells, start=1):
+        if _kept(folder, cell) is not None:
+            continue
+        with _alone_at(_place(folder, cell)) as alone:
+            if alone and _kept(folder, cell) is None:
+                _do(cell, folder, lambda line, n=number: tell(f"[{n}/{len(cells)}] {line}"))
+
+
+def _do(cell: Cell, folder: Path, tell: Tell) -> None:
+    place = _place(folder, cell)
+    started = time.perf_counter(), time.process_time()
+    tell(cell.key)
+    result = cell.work(Desk(place, lambda line: tell(f"{cell.key}: {line}")))
+    seconds = time.perf_counter() - started[0], time.process_time() - started[1]
+    path = _result_file(folder, cell)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    found = {"result": result, "seconds": seconds[0], "cpu_seconds": seconds[1]}
+    found |= {"settings": cell.settings, "revision": cell.revision}
+    write_atomically(path, json.dumps(found, allow_nan=False).encode())
+    shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def _alone_at(place: Path) -> Generator[bool]:
+    """Whether this process is the only one at a cell; it stays so inside the block."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with place.with_name(f".{place.name}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+def finished(study: Study, scope: Scope, folder: Path) -> dict[str, dict[str, Any]]:
+    """What the finished cells of a study left, by key."""
+    found = {cell.key: _kept(folder, cell) for cell in study.cells(scope)}
+    return {key: kept for key, kept in found.items() if kept is not None}
+
+
+def missing(study: Study, scope: Scope, folder: Path) -> Sequence[str]:
+    """Keys of the cells still to be done."""
+    return [cell.key for cell in study.cells(scope) if _kept(folder, cell) is None]
+
+
+def outdated(study: Study, scope: Scope, folder: Path) -> Sequence[str]:
+    """Keys of the cells whose results are of another revision of their method."""
+    undone = [cell for cell in study.cells(scope) if _kept(folder, cell) is None]
+    return [cell.key for cell in undone if _result_file(folder, cell).exists()]
+
+
+def scope_of_kept(scope: Scope, folder: Path) -> Scope:
+    """The scope with the seeds of all cells in the folder, whichever are asked for."""
+    stems = (path.stem for path in (folder / "cells").rglob("*.json"))
+    seeds = {int(match[0]) for stem in stems if (match := re.search(r"\d+$", stem))}
+    return Scope(scope.quick, tuple(sorted(seeds)))
+
+
+def _kept(folder: Path, cell: Cell) -> dict[str, Any] | None:
+    """What a cell left when it was done, or None; of other settings it is refused."""
+    path = _result_file(folder, cell)
+    if not path.exists():
+        return None
+    found = _read_json(path)
+    if found.get("revision", 1) != cell.revision:
+        return None
+    if not _same(found.get("settings"), json.loads(json.dumps(cell.settings))):
+        raise RunFolderError(
+            f"{path} holds a result of other settings than cell {cell.key!r} has now; expected the "
+            "same. Delete the file to have it done again, or choose another folder with --out."
+        )
+    return found
+
+
+def _same(kept: Any, wanted: Any) -> bool:
+    """Whether settings are the same once kept ones have the defaults of keys added since."""
+    if isinstance(kept, list) and isinstance(wanted, list):
+        return len(kept) == len(wanted) and all(map(_same, kept, wanted))
+    if kept == wanted or not isinstance(kept, dict):
+        return kept == wanted
+    try:
+        return validate(kept, source="kept settings").model_dump(mode="json") == wanted
+    except ConfigError:
+        return False
+
+
+def _place(folder: Path, cell: Cell) -> Path:
+    """Where a cell works; what another revision began is nothing to go on with."""
+    suffix = f"@revision{cell.revision}" if cell.revision > 1 else ""
+    return folder / "work" / f"{_path(cell)}{suffix}"
+
+
+def _result_file(folder: Path, cell: Cell) -> Path:
+    return folder / "cells" / f"{_path(cell)}.json"
+
+
+def _path(cell: Cell) -> str:
+    """A cell's key as a path that every file system takes."""
+    return re.sub(r"[^\w./@-]+", "-", cell.key)
+
+
+def _write_json(path: Path, value: object) -> None:
+    write_atomically(path, json.dumps(value, indent=1).encode())

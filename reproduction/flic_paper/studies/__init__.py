@@ -1,0 +1,20 @@
+"""The studies, a file each: every table and figure of the paper, chosen by name."""
+
+import importlib
+import pkgutil
+
+from flic_paper.study import Study as Study
+
+
+def _discover() -> dict[str, Study]:
+    """Every file of this package that defines `STUDY`, by the study's name."""
+    found = (
+        importlib.import_module(f"{__name__}.{m.name}") for m in pkgutil.iter_modules(__path__)
+    )
+    studies = [module.STUDY for module in found if hasattr(module, "STUDY")]
+    return {study.name: study for study in sorted(studies, key=lambda study: study.name)}
+
+
+STUDIES = _discover()
+
+__all__ = ["STUDIES", "Study"]

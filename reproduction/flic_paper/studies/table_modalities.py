@@ -1,0 +1,42 @@
+"""Two modalities: the settings of the paper's TextCaps rows on fashion products.
+
+TextCaps itself cannot be redistributed; experiments/modalities-textcaps.toml runs on it.
+"""
+
+from typing import ClassVar
+
+from flic_paper.arms import ALL, Changes
+from flic_paper.federations import Federation, FederationStudy
+
+_PAPER = ("local-rounds", "fedhenn", "flic-class", "flic-hl")
+
+
+def _federation(name: str, *figures: float) -> Federation:
+    paper: dict[str, float] = dict(zip(_PAPER, figures, strict=True))
+    return Federation(name, f"modalities-{name}", 3, paper=paper)
+
+
+class TableModalities(FederationStudy):
+    """Image or text vectors of the same products."""
+
+    name = "table-modalities"
+    title = "Two modalities: fashion products by season or usage (the paper's figures: TextCaps)"
+    paper = "table:performance"
+    arms = ALL
+    reported = "paper, on TextCaps %"
+    federations = (
+        _federation("100x2", 84.19, 83.99, 89.14, 89.68),
+        _federation("100x3", 76.04, 75.39, 81.27, 81.50),
+        _federation("200x2", 83.78, 83.89, 87.73, 87.74),
+        _federation("200x3", 74.95, 74.77, 79.08, 78.49),
+        Federation("usage-100x2", "modalities-usage-100x2", 3),
+    )
+    quick: ClassVar[Changes] = {
+        "data": {"num_clients": 12},
+        "training": {"rounds": 2, "local": "2 epochs", "participation": 0.5},
+        "pretraining": {"epochs": 2},
+        "evaluation": {"every": 1},
+    }
+
+
+STUDY = TableModalities()

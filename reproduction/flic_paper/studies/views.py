@@ -1,0 +1,26 @@
+"""Ten digits in eight feature spaces: real heterogeneity beyond the paper."""
+
+from typing import ClassVar
+
+from flic_paper.arms import ALL, Changes
+from flic_paper.federations import Federation, FederationStudy
+
+
+class Views(FederationStudy):
+    """Six views of the mfeat digits, scanned digits and pen strokes."""
+
+    name = "views"
+    title = "Eight feature spaces: mfeat's six views, optical and pen digits"
+    paper = "not in the paper"
+    arms = ALL
+    searches = True
+    federations = (Federation("views", "views", 5),)
+    quick: ClassVar[Changes] = {
+        "data": {"num_clients": 8},
+        "training": {"rounds": 2, "local": "2 epochs"},
+        "pretraining": {"epochs": 2},
+        "evaluation": {"every": 1},
+    }
+
+
+STUDY = Views()
