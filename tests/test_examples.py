@@ -12,8 +12,8 @@ import torch
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification
-from flic.engine.clients import Roster
-from flic.engine.engine import Workshop
+from flic.engine.clients import Clients
+from flic.engine.engine import Engine
 from flic.engine.journal import MemoryJournal
 from flic.engine.rounds import Schedule, Simulation
 from flic.engine.runners import InProcess
@@ -100,11 +100,11 @@ def engine(data: FederatedData, s, *, stack_width: int) -> tuple[Simulation, lis
             },
         }
     )
-    roster = Roster(data, method.embedding, dtype=torch.float64)
+    roster = Clients(data, method.embedding, dtype=torch.float64)
     kind = {"seed": SEED, "dtype": torch.float64}
-    workshop = Workshop(build_algorithm("flic-hl", method, roster.population, **kind), roster, SEED)
+    engine = Engine(build_algorithm("flic-hl", method, roster.population, **kind), roster, SEED)
     schedule = Schedule(s.rounds, s.participation, False, 0, stack_width)
-    simulation = Simulation(workshop, schedule, MemoryJournal(), InProcess(workshop))
+    simulation = Simulation(engine, schedule, MemoryJournal(), InProcess(engine))
     return simulation, list(simulation.steps())
 
 

@@ -10,8 +10,8 @@ from telling import CLASSES, ON_RESPONSES, RESPONSES, TINY, Ran, Visited, make_c
 
 from flic.data.client_data import FederatedData
 from flic.data.task import Classification
-from flic.engine.clients import Roster
-from flic.engine.engine import Workshop
+from flic.engine.clients import Clients
+from flic.engine.engine import Engine
 from flic.engine.journal import MemoryJournal
 from flic.engine.rounds import Schedule, Simulation
 from flic.engine.runners import open_runner
@@ -44,26 +44,26 @@ def settings() -> Callable[..., MethodSettings]:
 
 
 @pytest.fixture
-def workshop(federation, settings) -> Callable[..., Workshop]:
-    """workshop(method, data, dtype=, section={...}); the method may be "NAME on responses"."""
+def engine(federation, settings) -> Callable[..., Engine]:
+    """engine(method, data, dtype=, section={...}); the method may be "NAME on responses"."""
 
-    def make(method, data=None, *, dtype=torch.float32, seed=0, **changes) -> Workshop:
+    def make(method, data=None, *, dtype=torch.float32, seed=0, **changes) -> Engine:
         own = settings(**changes)
         data = data or federation(responses=method.endswith(ON_RESPONSES))
         method = method.removesuffix(ON_RESPONSES)
-        roster = Roster(data, own.embedding, dtype=dtype)
+        roster = Clients(data, own.embedding, dtype=dtype)
         algorithm = build_algorithm(method, own, roster.population, seed=seed, dtype=dtype)
-        return Workshop(algorithm, roster, seed)
+        return Engine(algorithm, roster, seed)
 
     return make
 
 
 @pytest.fixture
-def run(workshop) -> Callable[..., Ran]:
+def run(engine) -> Callable[..., Ran]:
     """run(method, data, stack_width=, workers=, rounds=, ...): a whole run in memory."""
 
     def make(method, data=None, *, stack_width=100, workers=1, rounds=2, final=True, **more) -> Ran:
-        shop = workshop(method, data, **more)
+        shop = engine(method, data, **more)
         journal = MemoryJournal()
         schedule = Schedule(rounds, 0.6, final, 1, stack_width, workers)
         with open_runner(shop, workers=workers) as runner:
@@ -78,11 +78,11 @@ def run(workshop) -> Callable[..., Ran]:
 
 
 @pytest.fixture
-def visit(workshop) -> Callable[..., Visited]:
+def visit(engine) -> Callable[..., Visited]:
     """visit(method, names, round=, ...): those clients before the server, in one stack."""
 
     def make(method, names=("client-1", "client-3", "client-2", "client-0"), *, round=1, **more):
-        shop = workshop(method, **more)
+        shop = engine(method, **more)
         [names] = shop.roster.split(names, stack_width=9)
         clients = [shop.roster[n] for n in names]
         states = [shop.algorithm.init_client(c, shop.roster.architecture(c.name)) for c in clients]

@@ -101,15 +101,15 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("sentence", REFUSED)
-def test_impossible_meta_classes_are_refused(workshop, sentence):
+def test_impossible_meta_classes_are_refused(engine, sentence):
     with pytest.raises(ConfigError, match=sentence):
-        workshop("flic-hl", **REFUSED[sentence])
-    workshop("local", **REFUSED[sentence])  # it has no anchors
+        engine("flic-hl", **REFUSED[sentence])
+    engine("local", **REFUSED[sentence])  # it has no anchors
 
 
-def test_responses_have_no_meta_classes(workshop):
+def test_responses_have_no_meta_classes(engine):
     with pytest.raises(ConfigError, match=r"real responses; expected classes.*Leave the key out"):
-        workshop("flic-hl" + ON_RESPONSES, **FOUND)
+        engine("flic-hl" + ON_RESPONSES, **FOUND)
 
 
 THIRTY = {

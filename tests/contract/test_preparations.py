@@ -19,8 +19,8 @@ def test_fedavg_averages_networks_during_the_warm_up(run):
 
 
 @pytest.mark.parametrize("epochs", [10, 23, 7])
-def test_the_parts_of_a_warm_up_have_its_epochs(workshop, monkeypatch, epochs):
-    algorithm = workshop("fedavg", pretraining={"epochs": epochs}).algorithm
+def test_the_parts_of_a_warm_up_have_its_epochs(engine, monkeypatch, epochs):
+    algorithm = engine("fedavg", pretraining={"epochs": epochs}).algorithm
     asked = []
     monkeypatch.setattr(algorithm, "_warm_up", lambda place, epochs: asked.append(epochs))
     for round in range(1 - algorithm.preparations, 1):

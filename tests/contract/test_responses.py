@@ -87,11 +87,11 @@ REFUSED = {
 
 @pytest.mark.parametrize("key", REFUSED)
 @pytest.mark.parametrize("method", ["flic-class", "permuted-anchors"])
-def test_settings_for_classes_alone_are_refused(workshop, method, key):
+def test_settings_for_classes_alone_are_refused(engine, method, key):
     with pytest.raises(ConfigError, match=f"{key} is .* on data with real responses; expected"):
-        workshop(method + ON_RESPONSES, **REFUSED[key])
+        engine(method + ON_RESPONSES, **REFUSED[key])
 
 
-def test_methods_without_anchors_do_not_mind(workshop):
+def test_methods_without_anchors_do_not_mind(engine):
     for key in REFUSED:
-        workshop("local" + ON_RESPONSES, **REFUSED[key])
+        engine("local" + ON_RESPONSES, **REFUSED[key])

@@ -9,8 +9,8 @@ import torch
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification
-from flic.engine.clients import Roster
-from flic.engine.engine import Workshop
+from flic.engine.clients import Clients
+from flic.engine.engine import Engine
 from flic.engine.journal import Journal
 from flic.engine.rounds import Schedule, Simulation
 from flic.engine.runners import InProcess
@@ -64,10 +64,10 @@ def simulation() -> Callable[..., Simulation]:
         **changes: Any,
     ) -> Simulation:
         settings = MethodSettings.model_validate(merge(SMALL, changes))
-        roster = Roster(data, settings.embedding, dtype=torch.float32)
+        roster = Clients(data, settings.embedding, dtype=torch.float32)
         algorithm = build_algorithm(method, settings, roster.population, seed=0)
-        workshop = Workshop(algorithm, roster, 0)
+        engine = Engine(algorithm, roster, 0)
         schedule = Schedule(rounds, participation, final_round, evaluate_every, 100)
-        return Simulation(workshop, schedule, journal, InProcess(workshop))
+        return Simulation(engine, schedule, journal, InProcess(engine))
 
     return make

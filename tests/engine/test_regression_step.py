@@ -5,8 +5,8 @@ import torch
 from torch.nn.functional import leaky_relu
 
 from flic.data.batches import draw_batches
-from flic.engine.clients import Roster
-from flic.engine.engine import Task, Workshop
+from flic.engine.clients import Clients
+from flic.engine.engine import Engine, Job
 from flic.method_settings import MethodSettings
 from flic.methods import build_algorithm
 from flic.seeding import generator
@@ -25,22 +25,22 @@ SETTINGS = MethodSettings.model_validate(
 
 
 @pytest.fixture(scope="module")
-def workshop() -> Workshop:
+def engine() -> Engine:
     config = MadeRegressionConfig(problem="made-regression", num_clients=5, test_rows=4)
     data = make_regression(config, seed=3)
-    roster = Roster(data, SETTINGS.embedding, dtype=torch.float64)
+    roster = Clients(data, SETTINGS.embedding, dtype=torch.float64)
     algorithm = build_algorithm("flic-hl", SETTINGS, roster.population, seed=3, dtype=torch.float64)
-    return Workshop(algorithm, roster, 3)
+    return Engine(algorithm, roster, 3)
 
 
 class Plain:
     """One client, no client axis: parameters by name and Adam."""
 
-    def __init__(self, workshop, name, server):
-        client = workshop.roster[name]
-        initial = workshop.algorithm.init_client(client, workshop.roster.architecture(name))
+    def __init__(self, engine, name, server):
+        client = engine.roster[name]
+        initial = engine.algorithm.init_client(client, engine.roster.architecture(name))
         self.p = {n: v.clone().requires_grad_() for n, v in (dict(server.shared) | initial).items()}
-        task = workshop.roster.data.task
+        task = engine.roster.data.task
         self.x = client.train.x.double()
         self.y = ((client.train.y.double() - task.low) / task.width).float().double()
 
@@ -83,13 +83,13 @@ class Plain:
 
 
 @pytest.mark.parametrize("stage", ["prepare", "update"])
-def test_a_visit_is_that_of_plain_pytorch(workshop, stage):
-    server, roster = workshop.algorithm.init_server(), workshop.roster
+def test_a_visit_is_that_of_plain_pytorch(engine, stage):
+    server, roster = engine.algorithm.init_server(), engine.roster
     (stack,) = roster.split(roster.names, stack_width=100)
-    answer = workshop.do(Task(stage, server, stack, [None] * len(stack)))
+    answer = engine.do(Job(stage, server, stack, [None] * len(stack)))
     sent = {update.client: update.entries for update in answer.updates}
     for name in stack:
-        client, rng = Plain(workshop, name, server), generator(3, stage, 0, name)
+        client, rng = Plain(engine, name, server), generator(3, stage, 0, name)
         if stage == "prepare":
             client.descend("embedding.", 2, 7, rng, client.alignment)
         else:
@@ -107,10 +107,10 @@ def test_a_visit_is_that_of_plain_pytorch(workshop, stage):
             torch.testing.assert_close(client.p[key].detach(), value, rtol=0, atol=1e-9)
 
 
-def test_losses_are_told_term_by_term(workshop):
-    server, roster = workshop.algorithm.init_server(), workshop.roster
+def test_losses_are_told_term_by_term(engine):
+    server, roster = engine.algorithm.init_server(), engine.roster
     (stack,) = roster.split(roster.names, stack_width=100)
-    answer = workshop.do(Task("update", server, stack, [None] * len(stack)))
+    answer = engine.do(Job("update", server, stack, [None] * len(stack)))
     assert {frozenset(terms) for terms in answer.losses.values()} == {
         frozenset({"data", "alignment", "calibration"})
     }

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from flic.engine.clients import Roster
+from flic.engine.clients import Clients
 from flic.method_settings import EmbeddingConfig
 from flic.networks.build import stack_widths
 
@@ -13,7 +13,7 @@ EMBEDDING = EmbeddingConfig(latent_dim=4, hidden=(6,))
 @pytest.fixture
 def roster(federation):
     def make(num_clients=6, **sizes):
-        return Roster(federation(num_clients, **sizes), EMBEDDING, dtype=torch.float32)
+        return Clients(federation(num_clients, **sizes), EMBEDDING, dtype=torch.float32)
 
     return make
 

@@ -7,8 +7,8 @@ from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification
 from flic.data.toy import ToyConfig, make_toy
-from flic.engine.clients import Roster
-from flic.engine.engine import Stage, Task, Workshop
+from flic.engine.clients import Clients
+from flic.engine.engine import Engine, Job, Stage
 from flic.method_settings import MethodSettings
 from flic.methods import build_algorithm
 from flic.methods.flic.method import MEAN
@@ -27,7 +27,7 @@ SETTINGS = MethodSettings.model_validate(
 
 
 @pytest.fixture(scope="module")
-def workshop() -> Workshop:
+def engine() -> Engine:
     config = ToyConfig(
         problem="linear-mapping",
         variant="appendix",
@@ -37,20 +37,20 @@ def workshop() -> Workshop:
         test_rows_per_class=5,
     )
     data = make_toy(config, seed=3)
-    roster = Roster(data, SETTINGS.embedding, dtype=torch.float64)
+    roster = Clients(data, SETTINGS.embedding, dtype=torch.float64)
     algorithm = build_algorithm("flic-hl", SETTINGS, roster.population, seed=3, dtype=torch.float64)
-    return Workshop(algorithm, roster, 3)
+    return Engine(algorithm, roster, 3)
 
 
 @pytest.mark.parametrize("stage", ["prepare", "update"])
-def test_private_parameters_are_those_of_plain_pytorch(workshop: Workshop, stage: Stage) -> None:
-    server, roster = workshop.algorithm.init_server(), workshop.roster
+def test_private_parameters_are_those_of_plain_pytorch(engine: Engine, stage: Stage) -> None:
+    server, roster = engine.algorithm.init_server(), engine.roster
     sizes = [len(roster[name].train) for name in roster.names]
     assert min(sizes) < 20 < max(sizes)
     (stack,) = roster.split(roster.names, stack_width=100)
-    answer = workshop.do(Task(stage, server, stack, [None] * len(stack)))
+    answer = engine.do(Job(stage, server, stack, [None] * len(stack)))
     for name in stack:
-        initial = workshop.algorithm.init_client(roster[name], roster.architecture(name))
+        initial = engine.algorithm.init_client(roster[name], roster.architecture(name))
         client = SequentialClient(roster[name], initial, server, SETTINGS)
         rng = generator(3, stage, 0, name)
         client.update(rng) if stage == "update" else client.pretrain(rng)
@@ -63,13 +63,13 @@ def test_private_parameters_are_those_of_plain_pytorch(workshop: Workshop, stage
         assert not torch.equal(own["embedding.0.weight"], initial["embedding.0.weight"])
 
 
-def test_updates_are_those_of_plain_pytorch(workshop: Workshop) -> None:
-    server, roster = workshop.algorithm.init_server(), workshop.roster
+def test_updates_are_those_of_plain_pytorch(engine: Engine) -> None:
+    server, roster = engine.algorithm.init_server(), engine.roster
     (stack,) = roster.split(roster.names, stack_width=100)
-    answer = workshop.do(Task("update", server, stack, [None] * len(stack)))
+    answer = engine.do(Job("update", server, stack, [None] * len(stack)))
     for update in answer.updates:
         data = roster[update.client]
-        initial = workshop.algorithm.init_client(data, roster.architecture(update.client))
+        initial = engine.algorithm.init_client(data, roster.architecture(update.client))
         client = SequentialClient(data, initial, server, SETTINGS)
         client.update(generator(3, "update", 0, update.client))
         hidden = update.entries["hidden.weight"].value
@@ -88,10 +88,10 @@ def test_images_train_as_in_plain_pytorch() -> None:
     rows, empty = Split(x, y), Split.empty(schema.dim)
     client = ClientData("one", schema, rows, empty, rows)
     data = FederatedData("images", Classification(3), (client,))
-    roster = Roster(data, SETTINGS.embedding, dtype=torch.float64)
+    roster = Clients(data, SETTINGS.embedding, dtype=torch.float64)
     algorithm = build_algorithm("flic-hl", SETTINGS, roster.population, seed=3, dtype=torch.float64)
     server = algorithm.init_server()
-    answer = Workshop(algorithm, roster, 3).do(Task("update", server, ("one",), [None]))
+    answer = Engine(algorithm, roster, 3).do(Job("update", server, ("one",), [None]))
     initial = algorithm.init_client(client, roster.architecture("one"))
     plain = SequentialClient(client, initial, server, SETTINGS)
     plain.update(generator(3, "update", 0, "one"))

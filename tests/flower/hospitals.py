@@ -160,5 +160,5 @@ def make_here(
     for name in names:
         if not (root / name).exists():
             make_silo(root / name, (frames or {}).get(name), label=label)
-        coordinator.roll.admit(name, NODES[name])
+        coordinator.members.admit(name, NODES[name])
     return Here(folder, HereGrid({name: root / name for name in names}))

@@ -29,7 +29,7 @@ from flic.engine.checkpoint import DiskJournal
 from flic.errors import FlicError
 from flic.flower.answers import finished_rounds
 from flic.flower.client import FAILED
-from flic.flower.deployment import Deployment, Place
+from flic.flower.deployment import Address, Deployment
 from flic.flower.log import events
 from flic.flower.membership import Membership, Server
 from flic.flower.processes import Service
@@ -170,7 +170,7 @@ class Bout:
         self._starts: dict[str, Future[None]] = {}  # the latest of each silo
         self._pool = ThreadPoolExecutor(8)
         settings = self.settings(DEADLINE_S)
-        place = Place(hosts=("127.0.0.1",), port=free_port())
+        place = Address(hosts=("127.0.0.1",), port=free_port())
         self.deployment = Deployment.create(root / "coordinator", settings, place)
         self.members = {name: Membership(make_silo(root / name)) for name in NODES}
         self.links = {name: Link(loop, place.port) for name in NODES}

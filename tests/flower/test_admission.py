@@ -6,7 +6,7 @@ import pytest
 
 from flic.errors import ConfigError, FederationError
 from flic.flower import keys
-from flic.flower.deployment import Deployment, Place
+from flic.flower.deployment import Address, Deployment
 from flic.flower.rounds import Coordinator
 from flic.flower.settings import FederationSettings
 from flic.flower.supernode import free_port
@@ -20,7 +20,7 @@ pytestmark = [
 
 
 def test_a_key_is_admitted_once_and_revoked_for_good(tmp_path):
-    place = Place(hosts=("127.0.0.1",), port=free_port())
+    place = Address(hosts=("127.0.0.1",), port=free_port())
     made = Deployment.create(tmp_path / "c", FederationSettings(classes=("a", "b")), place)
     for name in ("north", "south"):
         keys.create_pair(tmp_path / name, tmp_path / f"{name}.pub")
@@ -42,7 +42,7 @@ def test_a_key_is_admitted_once_and_revoked_for_good(tmp_path):
         assert made.admit("north", north) == node
 
         # As if it had gone down before Flower heard of a revocation: it can be repeated.
-        Coordinator.open(made.folder).roll.revoke("north")
+        Coordinator.open(made.folder).members.revoke("north")
         with pytest.raises(ConfigError, match="Flower has not heard of it"):
             made.admit("north", south)
         made.revoke("north")

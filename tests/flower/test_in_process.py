@@ -274,7 +274,7 @@ def test_one_silo_of_three_that_lies_in_every_round_is_named_and_does_no_harm(
     place.go()
     assert [[*record["refused"]] for record in records(place)[:4]] == [["east"]] * 3 + [[]]
     assert reason in records(place)[0]["refused"]["east"]
-    assert place.coordinator.roll.is_suspended("east")
+    assert place.coordinator.members.is_suspended("east")
     same(shared(place), never_east.server.shared)
     for name, scores in never_east.records[-1]["scores"].items():
         assert records(place)[-1]["scores"][name] == scores
@@ -314,7 +314,7 @@ def test_who_offends_too_often_is_asked_no_more_until_admitted_again(here):
     assert place.coordinator.status()["silos"]["east"]["suspended"]
     assert [e["silo"] for e in events(place.folder) if e["event"] == "suspended"] == ["east"]
     place.grid.change = lambda name, round, content: content
-    place.coordinator.roll.admit("east", 103)
+    place.coordinator.members.admit("east", 103)
     place.go(1)
     assert "east" in records(place)[-1]["active"]
 
@@ -322,7 +322,7 @@ def test_who_offends_too_often_is_asked_no_more_until_admitted_again(here):
 def test_a_revoked_silo_is_asked_no_more(here):
     place = here()
     place.go(1)
-    roll = place.coordinator.roll
+    roll = place.coordinator.members
     assert [roll.revoke("east"), roll.revoke("east")] == [103, 103]  # it may be interrupted
     place.go(1)
     assert records(place)[-1]["active"] == ["north", "south"]

@@ -268,7 +268,7 @@ def test_a_federation_keeps_strangers_and_liars_out_and_has_the_simulators_resul
         assert all(status["silos"][silo.name]["online"] for silo in silos)
 
         sent_code_is_not_run(running, members, tmp_path)
-        nodes = Coordinator.open(folder).roll.silos
+        nodes = Coordinator.open(folder).members.silos
         deployment.revoke("silo-2")
         wait_for(lambda: "silo silo-2, key" in deployment.service.tail())
     assert processes_under(tmp_path) == []
@@ -293,7 +293,7 @@ def test_of_linked_columns_what_was_announced_is_on_the_wire_and_nothing_else(tm
     with recorded(tmp_path, settings_of(method="linked")) as (running, members, recorder):
         running.deployment.train()
     coordinator = Coordinator.open(running.deployment.folder)
-    settings, nodes = coordinator.settings, coordinator.roll.silos
+    settings, nodes = coordinator.settings, coordinator.members.silos
     journal = DiskJournal(running.deployment.folder / "checkpoints")
     silos = [member.silo for member in members]
     sent = answers(recorder.streams)
@@ -307,9 +307,9 @@ def test_of_linked_columns_what_was_announced_is_on_the_wire_and_nothing_else(tm
     ours, theirs = (own.records[-1]["scores"] for own in (journal, alone))
     for name, figures in ours.items():
         assert figures == {key: theirs[name][key] for key in figures}
-    merits = [name for name in alone.server.shared if name.startswith("scores.")]
-    shared = {name: journal.server.shared[name] for name in merits}
-    same(shared, {name: alone.server.shared[name] for name in merits})
+    cv_scores = [name for name in alone.server.shared if name.startswith("scores.")]
+    shared = {name: journal.server.shared[name] for name in cv_scores}
+    same(shared, {name: alone.server.shared[name] for name in cv_scores})
 
 
 def inspect_sums(silo, settings, content):

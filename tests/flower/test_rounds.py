@@ -24,7 +24,7 @@ NAMES = ["east", "north", "south"]
 def coordinator(tmp_path) -> Coordinator:
     made = Coordinator.create(tmp_path / "federation", settings_of())
     for node, name in enumerate(NAMES, start=1):
-        made.roll.admit(name, node)
+        made.members.admit(name, node)
     return made
 
 
@@ -95,7 +95,7 @@ def test_settings_that_cannot_start_leave_no_folder_behind(tmp_path):
 def test_a_folder_opens_as_it_was_made(coordinator):
     opened = Coordinator.open(coordinator.folder)
     assert (opened.run, opened.settings) == (coordinator.run, coordinator.settings)
-    assert opened.roll.silos == {"east": 1, "north": 2, "south": 3}
+    assert opened.members.silos == {"east": 1, "north": 2, "south": 3}
     assert opened.round == 1
     with pytest.raises(RunFolderError, match="holds a federation already"):
         Coordinator.create(coordinator.folder, settings_of())
@@ -131,14 +131,14 @@ def test_a_damaged_federation_is_refused(coordinator, content):
 def test_a_damaged_list_of_silos_is_refused(coordinator, content):
     (coordinator.folder / "silos.json").write_bytes(content)
     with pytest.raises(RunFolderError, match=r"silos\.json cannot be read"):
-        _ = coordinator.roll.silos
+        _ = coordinator.members.silos
 
 
 def test_two_silos_do_not_have_one_key(coordinator):
     with pytest.raises(ConfigError, match="'west' has the key of silo 'east'"):
-        coordinator.roll.admit("west", 1)
-    coordinator.roll.admit("east", 9)
-    assert coordinator.roll.silos["east"] == 9
+        coordinator.members.admit("west", 1)
+    coordinator.members.admit("east", 9)
+    assert coordinator.members.silos["east"] == 9
 
 
 # ---- a round -------------------------------------------------------------------------------
@@ -274,14 +274,14 @@ def test_offences_outlive_the_coordinator(coordinator):
     for _ in range(2):
         done(coordinator, "north", "south", refused={"east": "it holds NaN."})
     opened = Coordinator.open(coordinator.folder)
-    assert not opened.roll.is_suspended("east")
-    assert opened.roll.last_refusal("east") == "it holds NaN."
+    assert not opened.members.is_suspended("east")
+    assert opened.members.last_refusal("east") == "it holds NaN."
     done(opened, "east", "north", "south")
-    assert opened.roll.last_refusal("east") is None
-    opened.roll.admit("west", 4)
+    assert opened.members.last_refusal("east") is None
+    opened.members.admit("west", 4)
     opened.finish(4, Answers(refused={"east": "again."}), started=time.perf_counter())
-    assert opened.roll.is_suspended("east")
-    assert sorted(opened.roll.welcome()) == ["north", "south", "west"]
+    assert opened.members.is_suspended("east")
+    assert sorted(opened.members.welcome()) == ["north", "south", "west"]
     assert "suspended" in opened.check("east", opened.round, Update("east", {}))
 
 

@@ -415,7 +415,7 @@ def _visits(root: Path) -> Iterator[Visit]:
         coordinator = Coordinator.create(place / "coordinator", settings)
         settings, silos = coordinator.settings, {}
         for number, name in enumerate(("north", "south")):
-            coordinator.roll.admit(name, number)
+            coordinator.members.admit(name, number)
             labels = {"well": (0,), "ill": (1,)}
             client = Client(name=name, data=f"{name}.csv", label="ill", labels=labels)
             silos[name] = SiloFolder.create(place / name, client, agreed=settings)

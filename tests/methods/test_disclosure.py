@@ -6,14 +6,20 @@ import torch
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema, SharedFeatures
 from flic.data.task import Classification
-from flic.engine.clients import Roster
-from flic.engine.engine import Task, Workshop
+from flic.engine.clients import Clients
+from flic.engine.engine import Engine, Job
 from flic.method_settings import MethodSettings
-from flic.methods.linked.agreement import DETAILS, Agreed
-from flic.methods.linked.client_sums import Pool, apply_map, sent_sums
-from flic.methods.linked.disclosure import Told, numbers_told, told_detail, told_of_map, within
+from flic.methods.linked.agreement import DETAILS, Agreement
+from flic.methods.linked.client_sums import ClientSums, apply_map, sent_sums
+from flic.methods.linked.disclosure import (
+    DisclosedRows,
+    numbers_told,
+    told_detail,
+    told_of_map,
+    within,
+)
 from flic.methods.linked.method import Linked
-from flic.methods.linked.sums import SENT, Layout, Moments, Place
+from flic.methods.linked.sums import SENT, ColumnIndex, Layout, Moments
 from flic.methods.protocol import ServerState
 
 CLASSES, SPACE = 2, "ward"
@@ -35,7 +41,7 @@ def agreed_among(columns, **linked):
     names = tuple(f"f{i}" for i in range(columns))
     settings = MethodSettings.model_validate({"linked": linked}).linked
     shared = {SPACE: SharedFeatures(names, (0,) * columns)}
-    return Agreed(settings, shared, Classification(CLASSES), 0)
+    return Agreement(settings, shared, Classification(CLASSES), 0)
 
 
 @pytest.mark.parametrize("detail", SENT)
@@ -43,7 +49,7 @@ def agreed_among(columns, **linked):
 def test_numbers_are_those_that_are_packed(detail, width):
     y = torch.arange(12) % CLASSES
     x = torch.randn(12, width, generator=torch.Generator().manual_seed(0))
-    sums = Moments.of_parts([(x, y)], Place(CLASSES, torch.arange(width), width))
+    sums = Moments.of_parts([(x, y)], ColumnIndex(CLASSES, torch.arange(width), width))
     packed = Layout((0,) * width, CLASSES).pack(sums, detail)
     told = sum(v.numel() for n, v in packed.items() if n in ("total", "variance", "cross"))
     assert told == numbers_told(detail, width=width, classes=CLASSES)
@@ -85,27 +91,27 @@ def test_likelihoods_are_told_by_few_digits_where_numbers_are_limited():
         settings = MethodSettings.model_validate(
             {"linked": {"random_features": 8, "told_per_value": limit}}
         )
-        roster = Roster(
+        roster = Clients(
             FederatedData("wards", Classification(CLASSES), tuple(wide)),
             settings.embedding,
             dtype=torch.float32,
         )
         algorithm = Linked(settings, roster.population, seed=0, dtype=torch.float32)
-        shop, server = Workshop(algorithm, roster, 0), algorithm.init_server()
+        shop, server = Engine(algorithm, roster, 0), algorithm.init_server()
         for round in (-2, -1, 0):
             state = ServerState(round, server.shared)
-            updates = shop.do(Task("prepare", state, tuple(roster.names), [{}] * 3)).updates
+            updates = shop.do(Job("prepare", state, tuple(roster.names), [{}] * 3)).updates
             server = algorithm.aggregate(state, updates)
-            merits = [
+            cv_scores = [
                 entry.value
                 for update in updates
                 for name, entry in update.entries.items()
                 if name.startswith(("scores.own", "scores.linked", "scores.mix"))
             ]
             if round > -2:
-                assert merits
-            is_short = all(torch.equal(own, own.round(decimals=3)) for own in merits)
-            assert is_short != exact or not merits
+                assert cv_scores
+            is_short = all(torch.equal(own, own.round(decimals=3)) for own in cv_scores)
+            assert is_short != exact or not cv_scores
 
 
 @pytest.mark.parametrize(("rows", "tells"), [(4, False), (12, True)])
@@ -113,12 +119,12 @@ def test_likelihoods_of_few_rows_are_not_told(rows, tells):
     settings = MethodSettings.model_validate({"linked": {"random_features": 8, "min_rows": 5}})
     clients = (silo(40, 3, seed=1), silo(rows, 3, seed=2))
     data = FederatedData("wards", Classification(CLASSES), clients)
-    roster = Roster(data, settings.embedding, dtype=torch.float32)
+    roster = Clients(data, settings.embedding, dtype=torch.float32)
     algorithm = Linked(settings, roster.population, seed=0, dtype=torch.float32)
-    shop, server = Workshop(algorithm, roster, 0), algorithm.init_server()
+    shop, server = Engine(algorithm, roster, 0), algorithm.init_server()
     for round in (-2, -1, 0):
         state = ServerState(round, server.shared)
-        updates = shop.do(Task("prepare", state, tuple(roster.names), [{}] * 2)).updates
+        updates = shop.do(Job("prepare", state, tuple(roster.names), [{}] * 2)).updates
         server = algorithm.aggregate(state, updates)
         assert {u.client: bool(u.entries) for u in updates} == {"silo-1": True, "silo-2": tells}
 
@@ -131,11 +137,11 @@ def told_by(agreed, client):
     other = silo(200, client.schema.dim, seed=1)
     layout = agreed.layout(SPACE, "linear")
     both = [
-        layout.unpack(sent_sums(agreed, Told.of(agreed, c), told_detail(agreed, c)))
+        layout.unpack(sent_sums(agreed, DisclosedRows.of(agreed, c), told_detail(agreed, c)))
         for c in (client, other)
     ]
     sums = layout.pack(both[0] + both[1], "full")
-    pool = Pool(agreed, {f"moments.{SPACE}.linear.{n}": v for n, v in sums.items()}, client)
+    pool = ClientSums(agreed, {f"moments.{SPACE}.linear.{n}": v for n, v in sums.items()}, client)
     return pool.sent("linear"), pool.sent("mapped"), pool
 
 

@@ -13,7 +13,7 @@ from flic.methods.linked.discriminants import (
     regressions,
     scores,
 )
-from flic.methods.linked.sums import Moments, Place
+from flic.methods.linked.sums import ColumnIndex, Moments
 
 CLASSES = 3
 
@@ -28,7 +28,7 @@ def client(seed, rows=40, width=6, offset=0.0):
 def moments(x, y, places=None, width=None):
     places = torch.arange(x.shape[1]) if places is None else places
     width = width or x.shape[1]
-    return Moments.of_parts([(x, y)], Place(CLASSES, places, width))
+    return Moments.of_parts([(x, y)], ColumnIndex(CLASSES, places, width))
 
 
 def class_scores(own, base, others, rows, settings):
@@ -188,7 +188,7 @@ def test_responses_are_those_of_the_matrix_written_out(name, width):
 
     mine, theirs = with_response(5, 30), with_response(6, 200)
     none = torch.zeros(200, dtype=torch.int64)
-    others = Moments.of_parts([(theirs, none)], Place(1, torch.arange(width + 1), width + 1))
+    others = Moments.of_parts([(theirs, none)], ColumnIndex(1, torch.arange(width + 1), width + 1))
     own = Own.of(mine, none[:30], 1)
     base = Base.of(others.covariance[:-1, :-1])
     rows = client(7, rows=9, width=width)[0]

@@ -8,18 +8,19 @@ import torch
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema, SharedFeatures
 from flic.data.task import Classification, Regression
-from flic.engine.clients import Roster
-from flic.engine.engine import Task, Workshop
+from flic.engine.clients import Clients
+from flic.engine.engine import Engine, Job
 from flic.method_settings import MethodSettings
-from flic.methods import bases, experts
 from flic.methods.baselines.estimators import Lda, Ridge
-from flic.methods.linked.agreement import Agreed
-from flic.methods.linked.client import Known, apply_mix, place_of
-from flic.methods.linked.client_sums import Pool, sent_sums
-from flic.methods.linked.disclosure import Told
+from flic.methods.linked import client as linked_client
+from flic.methods.linked import peers
+from flic.methods.linked.agreement import Agreement
+from flic.methods.linked.client import LinkedClient, apply_mix, place_of
+from flic.methods.linked.client_sums import ClientSums, sent_sums
+from flic.methods.linked.disclosure import DisclosedRows
 from flic.methods.linked.link_checks import unlike
 from flic.methods.linked.method import Linked
-from flic.methods.linked.peers import Side, others_at
+from flic.methods.linked.peers import PeerSide, others_at
 from flic.methods.protocol import ServerState
 
 CLASSES, FEATURES = 3, 12
@@ -43,15 +44,15 @@ def make_client(i, names=NAMES, rows=18, space="ward"):
 
 
 def learn(clients, absent=(), settings=SETTINGS, task=QUESTION):
-    """Workshop and server after all uploads, of which those of absent clients never arrive."""
+    """Engine and server after all uploads, of which those of absent clients never arrive."""
     data = FederatedData("linked", task, tuple(clients))
-    roster = Roster(data, settings.embedding, dtype=torch.float32)
+    roster = Clients(data, settings.embedding, dtype=torch.float32)
     algorithm = Linked(settings, roster.population, seed=0, dtype=torch.float32)
-    shop, server = Workshop(algorithm, roster, 0), algorithm.init_server()
+    shop, server = Engine(algorithm, roster, 0), algorithm.init_server()
     for round in range(1 - algorithm.preparations, 1):
         server = ServerState(round, server.shared)
         names = tuple(roster.names)
-        answer = shop.do(Task("prepare", server, names, [{}] * len(names)))
+        answer = shop.do(Job("prepare", server, names, [{}] * len(names)))
         arrived = [update for update in answer.updates if update.client not in absent]
         server = algorithm.aggregate(server, arrived)
     return shop, server
@@ -60,17 +61,17 @@ def learn(clients, absent=(), settings=SETTINGS, task=QUESTION):
 def accuracy(clients, settings=SETTINGS):
     shop, server = learn(clients, settings=settings)
     names = tuple(shop.roster.names)
-    scores = shop.do(Task("evaluate", server, names, [{}] * len(names))).scores
+    scores = shop.do(Job("evaluate", server, names, [{}] * len(names))).scores
     return sum(s.test.right for s in scores.values()) / sum(s.test.rows for s in scores.values())
 
 
 def alone(clients):
     data = FederatedData("alone", QUESTION, tuple(clients))
-    roster = Roster(data, SETTINGS.embedding, dtype=torch.float32)
+    roster = Clients(data, SETTINGS.embedding, dtype=torch.float32)
     lda = Lda(SETTINGS, roster.population, seed=0, dtype=torch.float32)
     names = tuple(roster.names)
-    shop = Workshop(lda, roster, 0)
-    scores = shop.do(Task("evaluate", lda.init_server(), names, [{}] * len(names))).scores
+    shop = Engine(lda, roster, 0)
+    scores = shop.do(Job("evaluate", lda.init_server(), names, [{}] * len(names))).scores
     return sum(s.test.right for s in scores.values()) / sum(s.test.rows for s in scores.values())
 
 
@@ -125,7 +126,7 @@ def test_one_wrong_unit_leaves_everyone_s_own_expert_as_it_was(ward, factor):
     found = []
     for clients in (ward[:4], wrong[:4]):
         shop, server = learn(clients)
-        known = Known(shop.algorithm.agreed, server.shared, ward[1])
+        known = LinkedClient(shop.algorithm.agreed, server.shared, ward[1])
         found.append(known.fold_scores("own").log_softmax(-1))
     torch.testing.assert_close(*found, rtol=0, atol=1e-3)
 
@@ -147,7 +148,7 @@ def test_what_is_one_value_at_each_client_changes_nothing(ward, scatter):
     settings = with_scatter(scatter)
     assert accuracy(dated, settings) == pytest.approx(accuracy(ward, settings), abs=0.02)
     shop, server = learn(dated, settings=settings)
-    assert not unlike(Known(shop.algorithm.agreed, server.shared, dated[0]))
+    assert not unlike(LinkedClient(shop.algorithm.agreed, server.shared, dated[0]))
 
 
 def few_features(i):
@@ -182,13 +183,13 @@ def test_every_space_has_settings_of_its_own(ward):
 
 def test_a_jury_leans_on_everyone_by_one_client(ward):
     shop, server = learn([*ward, few_features(0), few_features(1)])
-    merits = {}
+    cv_scores = {}
     for space, names in {"ward": [c.name for c in ward], "small": ["small-0", "small-1"]}.items():
-        task = Task("prepare", ServerState(-1, server.shared), tuple(names), [{}] * len(names))
+        task = Job("prepare", ServerState(-1, server.shared), tuple(names), [{}] * len(names))
         updates = shop.do(task).updates
-        merits[space] = torch.stack([u.entries[f"scores.own.{space}"].value for u in updates])
-    every = torch.cat([*merits.values()]).mean(0)
-    for space, own in merits.items():
+        cv_scores[space] = torch.stack([u.entries[f"scores.own.{space}"].value for u in updates])
+    every = torch.cat([*cv_scores.values()]).mean(0)
+    for space, own in cv_scores.items():
         expected = (own.sum(0) + every) / (len(own) + 1)
         torch.testing.assert_close(server.shared[f"scores.own.{space}"], expected)
 
@@ -196,8 +197,8 @@ def test_a_jury_leans_on_everyone_by_one_client(ward):
 def test_those_who_share_nothing_choose_together(ward):
     alone = [replace(c, schema=FeatureSchema(f"space {i}", NAMES)) for i, c in enumerate(ward)]
     _, server = learn(alone)
-    juries = {name for name in server.shared if name.startswith("scores.own")}
-    assert juries == {"scores.own.private"}
+    groups = {name for name in server.shared if name.startswith("scores.own")}
+    assert groups == {"scores.own.private"}
 
 
 def test_half_linked_is_not_below_alone(ward):
@@ -214,7 +215,7 @@ def test_half_linked_is_not_below_alone(ward):
 def test_the_model_as_tensors_is_the_client_s_prediction(ward):
     shop, server = learn(ward)
     client = ward[2]
-    model = Known(shop.algorithm.agreed, server.shared, client).model()
+    model = LinkedClient(shop.algorithm.agreed, server.shared, client).model()
     [scores] = shop.algorithm.predict(
         server, None, shop.roster.stacked_data([client.name]), [client.test]
     )
@@ -241,11 +242,11 @@ def test_a_class_of_few_rows_is_in_no_sum(ward):
     client = replace(ward[0], train=few)
     assert client.class_counts[1] == 2
     data = FederatedData("few", QUESTION, (client, *ward[1:]))
-    roster = Roster(data, settings.embedding, dtype=torch.float32)
+    roster = Clients(data, settings.embedding, dtype=torch.float32)
     algorithm = Linked(settings, roster.population, seed=0, dtype=torch.float32)
     server = ServerState(-2, algorithm.init_server().shared)
-    shop = Workshop(algorithm, roster, 0)
-    [update] = shop.do(Task("prepare", server, (client.name,), [{}])).updates
+    shop = Engine(algorithm, roster, 0)
+    [update] = shop.do(Job("prepare", server, (client.name,), [{}])).updates
     count = update.entries["moments.ward.linear.count"].value
     assert (count[1] == 0).all()
     assert (count[0] == client.class_counts[0]).all()
@@ -256,7 +257,7 @@ def test_what_leaves_are_sums_and_likelihoods(ward):
     rows = {len(c.train) for c in ward}
     for round in (-2, -1, 0):
         state = ServerState(round, server.shared)
-        [update] = shop.do(Task("prepare", state, ("client-1",), [{}])).updates
+        [update] = shop.do(Job("prepare", state, ("client-1",), [{}])).updates
         assert {name.split(".")[0] for name in update.entries} <= {"moments", "scores"}
         for entry in update.entries.values():
             assert not set(entry.value.shape) & rows
@@ -287,7 +288,7 @@ def test_what_a_client_does_not_send_of_its_scatter_never_leaves(
     settings = with_scatter(scatter)
     shop, server = learn(ward, settings=settings)
     for round, kept in ((-2, as_they_are), (-1, mapped)):
-        task = Task("prepare", ServerState(round, server.shared), ("client-1",), [{}])
+        task = Job("prepare", ServerState(round, server.shared), ("client-1",), [{}])
         [update] = shop.do(task).updates
         sums = {n.split(".")[-1] for n in update.entries if n.startswith("moments.")}
         assert sums == kept
@@ -333,10 +334,10 @@ def test_large_values_are_no_reason_to_stop(ward):
 def test_merits_of_rows_in_parts_are_those_of_all_rows(ward, answered, monkeypatch, task):
     clients, question = (ward, QUESTION) if task == "classes" else (answered, RESPONSE)
     shop, server = learn(clients, task=question)
-    known = Known(shop.algorithm.agreed, server.shared, clients[0])
-    whole = [known.merits("own"), known.merits("linked"), known.mix_merits()]
-    monkeypatch.setattr(experts, "ROWS_AT_ONCE", 5)  # of 18, so that the last part is smaller
-    parts = [known.merits("own"), known.merits("linked"), known.mix_merits()]
+    known = LinkedClient(shop.algorithm.agreed, server.shared, clients[0])
+    whole = [known.cv_scores("own"), known.cv_scores("linked"), known.mix_scores()]
+    monkeypatch.setattr(linked_client, "ROWS_AT_ONCE", 5)  # of 18, so that the last part is smaller
+    parts = [known.cv_scores("own"), known.cv_scores("linked"), known.mix_scores()]
     for one, other in zip(whole, parts, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 
@@ -366,7 +367,7 @@ def test_constant_features_change_nothing(ward):
 def test_one_basis_for_all_gives_what_each_client_s_own_gives(ward, monkeypatch, most_rows):
     few = [replace(c, train=c.train.take(torch.arange(9))) for c in ward[:4]]
     _, usual = learn(few)
-    monkeypatch.setattr(bases, "MOST_ROWS", most_rows)
+    monkeypatch.setattr(peers, "MOST_ROWS", most_rows)
     _, other = learn(few)
     for name, value in usual.shared.items():
         torch.testing.assert_close(value, other.shared[name], rtol=0, atol=1e-8)
@@ -379,9 +380,10 @@ def test_one_basis_takes_off_only_what_was_told(ward, monkeypatch, scatter):
     full, _ = learn(few)
     agreed = replace(full.algorithm.agreed, settings=with_scatter(scatter).linked)
     sent = [
-        sent_sums(full.algorithm.agreed, Told.of(full.algorithm.agreed, c), "full") for c in few[:3]
+        sent_sums(full.algorithm.agreed, DisclosedRows.of(full.algorithm.agreed, c), "full")
+        for c in few[:3]
     ]
-    sent.append(sent_sums(agreed, Told.of(agreed, few[3]), scatter))
+    sent.append(sent_sums(agreed, DisclosedRows.of(agreed, few[3]), scatter))
     state = {}
     for own in sent:
         for name, value in own.items():
@@ -389,9 +391,9 @@ def test_one_basis_takes_off_only_what_was_told(ward, monkeypatch, scatter):
             state[place] = state.get(place, 0) + value
     found = []
     for most_rows in (0.0, 1e9):
-        monkeypatch.setattr(bases, "MOST_ROWS", most_rows)
-        pool = Pool(agreed, state, few[3])
-        others = others_at(pool, Side.linear(pool), torch.arange(FEATURES))
+        monkeypatch.setattr(peers, "MOST_ROWS", most_rows)
+        pool = ClientSums(agreed, state, few[3])
+        others = others_at(pool, PeerSide.linear(pool), torch.arange(FEATURES))
         base = others.base
         wide = base.basis if others.basis is None else others.basis
         less = 0 if base.less is None else base.less.mT @ base.less
@@ -417,12 +419,12 @@ def with_response(client, seed):
 def r2(clients, method, settings=SETTINGS):
     task = RESPONSE
     data = FederatedData("responses", task, tuple(clients))
-    roster = Roster(data, settings.embedding, dtype=torch.float32)
+    roster = Clients(data, settings.embedding, dtype=torch.float32)
     if method is Linked:
         shop, server = learn(clients, task=task)
     else:
         algorithm = method(settings, roster.population, seed=0, dtype=torch.float32)
-        shop, server = Workshop(algorithm, roster, 0), algorithm.init_server()
+        shop, server = Engine(algorithm, roster, 0), algorithm.init_server()
     names = tuple(roster.names)
     found = shop.algorithm.predict(
         server, None, roster.stacked_data(names), [c.test for c in clients]
@@ -454,7 +456,7 @@ def test_responses_with_nothing_linked_are_no_worse_than_a_ridge_alone(answered)
 def test_the_model_of_responses_as_tensors_is_the_client_s_prediction(answered):
     shop, server = learn(answered, task=RESPONSE)
     client = answered[2]
-    model = Known(shop.algorithm.agreed, server.shared, client).model()
+    model = LinkedClient(shop.algorithm.agreed, server.shared, client).model()
     [found] = shop.algorithm.predict(
         server, None, shop.roster.stacked_data([client.name]), [client.test]
     )
@@ -465,9 +467,11 @@ def test_the_model_of_responses_as_tensors_is_the_client_s_prediction(answered):
 def test_what_came_of_it_is_told(ward):
     shop, server = learn(ward)
     [line] = shop.algorithm.explain(server)
-    found = Known(shop.algorithm.agreed, server.shared, ward[0]).best_merits()
+    found = LinkedClient(shop.algorithm.agreed, server.shared, ward[0]).best_scores()
     assert list(found) == ["own", "linked", "mapped", "mix"]
-    everyone = [Known(shop.algorithm.agreed, server.shared, c).best_merits()["mix"] for c in ward]
+    everyone = [
+        LinkedClient(shop.algorithm.agreed, server.shared, c).best_scores()["mix"] for c in ward
+    ]
     assert f"mix {sum(everyone) / len(everyone):.3f}." in line
     assert "cross-validated log-likelihood" in line
 
@@ -479,7 +483,7 @@ def test_right_links_are_worth_something_and_wrong_ones_less_than_nothing(ward):
     names[first], names[second] = names[second], names[first]
     clients = [replace(ward[0], schema=FeatureSchema("ward", tuple(names))), *ward[1:]]
     shop, server = learn(clients)
-    known = Known(shop.algorithm.agreed, server.shared, clients[0])
+    known = LinkedClient(shop.algorithm.agreed, server.shared, clients[0])
     wrong = {NAMES[first], NAMES[second]}
     assert known.worth_of_links(wrong) < -0.02
     assert known.worth_of_links({*NAMES} - wrong) > 0.02
@@ -494,7 +498,7 @@ def test_links_are_worth_the_same_however_their_sums_travel(ward):
     agreed = shop.algorithm.agreed
     names = agreed.shared["ward"].names
     shared = {"ward": SharedFeatures(names, tuple(range(len(names))))}
-    apart = Agreed(agreed.settings, shared, agreed.task, agreed.seed)
+    apart = Agreement(agreed.settings, shared, agreed.task, agreed.seed)
     prefix = "moments.ward.linear."
     sums = {n.removeprefix(prefix): v for n, v in server.shared.items() if n.startswith(prefix)}
     packed = apart.layout("ward", "linear").pack(
@@ -502,8 +506,8 @@ def test_links_are_worth_the_same_however_their_sums_travel(ward):
     )
     state = {**server.shared, **{prefix + n: v for n, v in packed.items()}}
     for feature in NAMES:
-        together = Known(agreed, server.shared, ward[1]).worth_of_links({feature})
-        each = Known(apart, state, ward[1]).worth_of_links({feature})
+        together = LinkedClient(agreed, server.shared, ward[1]).worth_of_links({feature})
+        each = LinkedClient(apart, state, ward[1]).worth_of_links({feature})
         assert together == pytest.approx(each, abs=1e-9)
 
 
@@ -518,8 +522,8 @@ def test_one_basis_serves_clients_with_private_features_too(ward, monkeypatch):
     ]
     found = []
     for most_rows in (0.0, 1e9):
-        monkeypatch.setattr(bases, "MOST_ROWS", most_rows)
+        monkeypatch.setattr(peers, "MOST_ROWS", most_rows)
         shop, server = learn(few)
-        model = Known(shop.algorithm.agreed, server.shared, few[0]).model()
+        model = LinkedClient(shop.algorithm.agreed, server.shared, few[0]).model()
         found.append(apply_mix(model, few[0].test.x))
     torch.testing.assert_close(*found, rtol=0, atol=1e-8)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from flic.methods.linked.sums import Layout, Moments, Place, Totals
+from flic.methods.linked.sums import ColumnIndex, Layout, Moments, Totals
 
 CLASSES, WIDTH = 3, 7
 BLOCK = (0, 1, 1, 2, 2, 2, 0)
@@ -17,7 +17,7 @@ def rows(seed, count=50):
 
 
 def sums(seed):
-    return Moments.of_parts([rows(seed)], Place(CLASSES, torch.tensor(HELD[seed]), WIDTH))
+    return Moments.of_parts([rows(seed)], ColumnIndex(CLASSES, torch.tensor(HELD[seed]), WIDTH))
 
 
 def assert_same(got, expected, atol=1e-10):
@@ -68,7 +68,7 @@ def test_a_late_client_has_sent_nothing():
 @pytest.mark.parametrize("size", [1, 7, 49, 50])
 @pytest.mark.parametrize("offset", [0.0, 1e5])
 def test_rows_that_come_in_parts_have_the_same_sums(size, offset):
-    (h, y), place = rows(0), Place(CLASSES, torch.tensor(HELD[0]), WIDTH)
+    (h, y), place = rows(0), ColumnIndex(CLASSES, torch.tensor(HELD[0]), WIDTH)
     h = h + offset
     parts = list(zip(h.split(size), y.split(size), strict=True))
     whole = Moments.of_parts([(h, y)], place)
@@ -80,7 +80,7 @@ def test_rows_that_come_in_parts_have_the_same_sums(size, offset):
 
 def test_units_of_a_feature_do_not_touch_those_of_another():
     x, y = rows(2)
-    place = Place(CLASSES, torch.arange(WIDTH), WIDTH)
+    place = ColumnIndex(CLASSES, torch.arange(WIDTH), WIDTH)
     in_other_units = x * torch.logspace(-6, 6, WIDTH)
     plain, other = (Moments.of_parts([(h, y)], place).deviation for h in (x, in_other_units))
     torch.testing.assert_close(other, plain * torch.logspace(-6, 6, WIDTH))
@@ -89,5 +89,5 @@ def test_units_of_a_feature_do_not_touch_those_of_another():
 def test_a_constant_far_from_zero_is_not_blown_up():
     x, y = rows(2)
     x[:, 3] = 1e7 + 1e-9 * x[:, 3]
-    sums = Moments.of_parts([(x, y)], Place(CLASSES, torch.arange(WIDTH), WIDTH))
+    sums = Moments.of_parts([(x, y)], ColumnIndex(CLASSES, torch.arange(WIDTH), WIDTH))
     assert sums.deviation[3] >= 1

@@ -1,12 +1,12 @@
-"""What experts are asked: answers are log-probabilities, and mixes are geometric means."""
+"""What predictors are asked: answers are log-probabilities, and mixes are geometric means."""
 
 import pytest
 import torch
 
 from flic.data.task import Classification, Regression
-from flic.methods.linked.tuning import EXPERTS, WEIGHTS, question_of
+from flic.methods.linked.tuning import PREDICTORS, WEIGHTS, tuning_of
 
-CLASSES, RESPONSES = question_of(Classification(3)), question_of(Regression(0.0, 1.0))
+CLASSES, RESPONSES = tuning_of(Classification(3)), tuning_of(Regression(0.0, 1.0))
 
 
 def scores(*shape, seed=0):
@@ -16,7 +16,7 @@ def scores(*shape, seed=0):
 
 def test_weights_are_the_simplex_in_quarters():
     assert len(set(WEIGHTS)) == len(WEIGHTS) == 15
-    assert all(len(w) == len(EXPERTS) and sum(w) == 1 and min(w) >= 0 for w in WEIGHTS)
+    assert all(len(w) == len(PREDICTORS) and sum(w) == 1 and min(w) >= 0 for w in WEIGHTS)
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
@@ -36,16 +36,16 @@ def test_an_expert_without_weight_cannot_spoil_a_mix():
 def test_merit_is_the_mean_likelihood_of_the_truth_and_one_row_cannot_rule_it():
     answers = torch.tensor([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]], dtype=torch.float64).log()
     truth = torch.tensor([0, 2])
-    assert CLASSES.merit(answers, truth).item() == pytest.approx((torch.tensor(0.5).log() - 10) / 2)
+    assert CLASSES.score(answers, truth).item() == pytest.approx((torch.tensor(0.5).log() - 10) / 2)
 
 
 def test_merit_needs_no_normalised_scores():
     """The likelihood of the truth alone, against all answers written out."""
     found, truth = 30 * scores(4, 5, 3), torch.tensor([0, 2, 1, 1, 0])
     plain = found.log_softmax(-1)[:, torch.arange(5), truth].clamp_min(-10).mean(-1)
-    torch.testing.assert_close(CLASSES.merit(found, truth), plain, rtol=0, atol=1e-12)
+    torch.testing.assert_close(CLASSES.score(found, truth), plain, rtol=0, atol=1e-12)
     moved = found + 1e3 * scores(4, 5, 1, seed=1)
-    torch.testing.assert_close(CLASSES.merit(moved, truth), plain, rtol=0, atol=1e-9)
+    torch.testing.assert_close(CLASSES.score(moved, truth), plain, rtol=0, atol=1e-9)
 
 
 def test_temperatures_come_between_settings_and_rows():
@@ -57,5 +57,5 @@ def test_temperatures_come_between_settings_and_rows():
 
 
 def test_responses_are_judged_by_their_squared_error():
-    found = RESPONSES.merit(torch.tensor([[1.0], [5.0]]), torch.tensor([0.0, 0.0]))
+    found = RESPONSES.score(torch.tensor([[1.0], [5.0]]), torch.tensor([0.0, 0.0]))
     assert found.item() == pytest.approx(-(1 + 10) / 2)  # the second is cut off

@@ -127,9 +127,9 @@ def test_embedded_rows_are_those_the_method_predicts_with(finished):
     model = {"hidden_dim": 4, "predict_by": "nearest-anchor"}
     folder = finished(model=model, method="flic-class")
     config = run_folder.read_config(folder)
-    workshop = run_folder.workshop_of(config, config.data.make(seed=config.seed))
+    engine = run_folder.engine_of(config, config.data.make(seed=config.seed))
     journal = DiskJournal(folder / "checkpoints")
-    found = read(workshop.roster, workshop.algorithm, journal, stack_width=3)
+    found = read(engine.roster, engine.algorithm, journal, stack_width=3)
     rows = pq.read_table(folder / "clients.parquet").to_pylist()
     right = {row["client"]: row["test_right"] for row in rows if row["round"] == 3}
     for part in found.parts:

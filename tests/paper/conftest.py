@@ -11,7 +11,7 @@ from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.stacked import StackedData
 from flic.data.task import Classification
-from flic.engine.clients import Roster
+from flic.engine.clients import Clients
 from flic.method_settings import MethodSettings
 from flic.methods import build_algorithm
 from flic.methods.protocol import Algorithm, ServerState, Stack, Visit
@@ -101,7 +101,7 @@ def place(federation) -> Callable[..., Place]:
     ) -> Place:
         settings = MethodSettings.model_validate(merge(SMALL, changes))
         data = FederatedData("paper", Classification(num_classes), tuple(clients or federation()))
-        roster = Roster(data, settings.embedding, dtype=torch.float64)
+        roster = Clients(data, settings.embedding, dtype=torch.float64)
         algorithm: Algorithm = build_algorithm(
             method, settings, roster.population, seed=0, dtype=torch.float64
         )

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from flic.silos.choice import Estimate, Experience, choose, estimates, experience
+from flic.silos.choice import CandidatePrior, Estimate, choose, estimates, experience
 
 LONG = 4000
 
@@ -64,7 +64,7 @@ def test_the_reference_has_no_advantage_over_itself():
 def test_equal_scores_on_few_rows_prove_little():
     """Differences that are all 0 have a variance all the same."""
     found = scores(alone=[np.ones(5)] * 3, joint=[np.ones(5)] * 3)
-    known = {"alone": Experience(0, 0), "joint": Experience(0.1, 0.01)}
+    known = {"alone": CandidatePrior(0, 0), "joint": CandidatePrior(0.1, 0.01)}
     estimate = estimates(found, known, "alone", "c0")["joint"]
     assert 0 < estimate.own_weight < 1
     assert estimate.advantage > 0

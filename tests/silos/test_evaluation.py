@@ -11,7 +11,7 @@ import torch
 
 from flic.errors import ConfigError, FederationError
 from flic.silos.candidates import CANDIDATES
-from flic.silos.evaluation import Bench, _predict, work_through
+from flic.silos.evaluator import Evaluator, _predict, work_through
 from flic.silos.fitting import fit
 from flic.silos.settings import FitSettings
 from flic.silos.splits import outer_splits
@@ -55,7 +55,7 @@ def test_a_link_through_a_rare_level_is_compared_on_every_split(task, alone):
 @pytest.mark.parametrize(("task", "alone"), ALONE.items())
 def test_without_the_link_a_client_has_its_own_linear_model(task, alone):
     tables = practices(task)
-    bench = Bench(tables, FitSettings(candidates=("linked",), **LINKED))
+    bench = Evaluator(tables, FitSettings(candidates=("linked",), **LINKED))
     assert bench.served == {"linked": ["a", "b"]}
     without = {t.name: (np.arange(4, 30), np.arange(4)) for t in tables.tables}
     encoded = bench.encode(without)
@@ -72,7 +72,7 @@ def test_a_link_of_some_rows_that_all_rows_have_not_is_not_used():
     frames["a"].loc[20:, "kind"] = [f"level {i}" for i in range(24)]
     own = {name: frame.drop(columns="stay") for name, frame in frames.items()}
     tables = tables_from_frames(own, label="ill", declared=Declared(categories=("kind",)))
-    bench = Bench(tables, FitSettings(candidates=("lda", "linked"), **LINKED))
+    bench = Evaluator(tables, FitSettings(candidates=("lda", "linked"), **LINKED))
     assert bench.served["linked"] == ["b", "c"]
     rows = {t.name: (np.arange(30), np.arange(30, 44)) for t in tables.tables}
     assert CANDIDATES["linked"].served(bench.encode(rows)) == ["a", "b", "c"]
@@ -117,7 +117,7 @@ def test_a_worker_that_dies_is_said():
             time.sleep(0.01)
         children[0].kill()
 
-    bench = Bench(practices("classification"), FitSettings(candidates=("lda",)))
+    bench = Evaluator(practices("classification"), FitSettings(candidates=("lda",)))
     splits = outer_splits(bench.federation.tables, bench.settings)
     killer = threading.Thread(target=kill_one)
     killer.start()

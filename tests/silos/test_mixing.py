@@ -11,7 +11,7 @@ from wards import SETTINGS, ward, wards
 from flic.data.task import Classification, Regression
 from flic.errors import ConfigError, DamagedModel
 from flic.silos.estimator import SiloClassifier, estimator_of
-from flic.silos.evaluation import Bench
+from flic.silos.evaluator import Evaluator
 from flic.silos.fitted import FittedClient
 from flic.silos.fitting import fit
 from flic.silos.folder import load, save
@@ -157,7 +157,7 @@ def tables():
 def fitted(tables):
     """A fit after which everybody keeps the mix, whatever was chosen."""
     settings = FitSettings(**SETTINGS, candidates=CANDIDATES)
-    made, bench = fit(tables, settings), Bench(tables, settings)
+    made, bench = fit(tables, settings), Evaluator(tables, settings)
     rows = {t.name: np.arange(len(t)) for t in tables.tables}
     trial = bench.trial(rows, seed=0)
     kept = {c: replace(own, candidate="mix") for c, own in trial.choices["kept"].items()}
@@ -232,7 +232,7 @@ def test_without_anything_shared_there_is_no_mix():
         frame.columns = [f"age {i}", f"dose {i}", "ill"]
     tables = tables_from_frames(frames, label="ill")
     settings = FitSettings(**SETTINGS, candidates=("lda", "boosting", "linked", "mix"))
-    assert not Bench(tables, settings).mixes
+    assert not Evaluator(tables, settings).mixes
 
 
 def test_a_newcomer_has_the_mix_of_what_it_can_join(fitted):

@@ -14,7 +14,7 @@ from flic.data.task import Classification
 from flic.errors import DamagedModel
 from flic.silos.candidates import CANDIDATES
 from flic.silos.encoding import linked_features
-from flic.silos.evaluation import Bench
+from flic.silos.evaluator import Evaluator
 from flic.silos.mixing import Mix, mixed
 from flic.silos.model import Saved
 from flic.silos.models import KINDS, BoostedModel, LinearModel
@@ -32,7 +32,7 @@ def benches():
         frames["twin"] = frames["east"].iloc[::-1]
         span = (0, 25) if task == "regression" else None
         tables = tables_from_frames(frames, label=label, task=task, range=span)
-        found[task] = Bench(tables, FitSettings(**SETTINGS))
+        found[task] = Evaluator(tables, FitSettings(**SETTINGS))
     return found
 
 
@@ -81,7 +81,7 @@ def test_a_keyed_network_reads_what_two_clients_have_and_no_more():
         "c": ward(2)[["dose", "smoker", "ill"]],
         "d": ward(3)[["stay", "ill"]],
     }
-    bench = Bench(tables_from_frames(frames, label="ill"), FitSettings(**SETTINGS))
+    bench = Evaluator(tables_from_frames(frames, label="ill"), FitSettings(**SETTINGS))
     rows = {t.name: (np.arange(40), np.arange(40, 60)) for t in bench.federation.tables}
     encoded = bench.encode(rows)
     views = CANDIDATES["keyed"].views(encoded)
@@ -96,7 +96,7 @@ def test_a_keyed_network_reads_what_two_clients_have_and_no_more():
 
 def test_a_keyed_network_that_another_candidate_is_already_is_left_out():
     frames = {name: ward(seed)[["age", "dose", "ill"]] for seed, name in enumerate("abc")}
-    bench = Bench(tables_from_frames(frames, label="ill"), FitSettings(**SETTINGS))
+    bench = Evaluator(tables_from_frames(frames, label="ill"), FitSettings(**SETTINGS))
     assert "shared-columns" in bench.served
     assert "keyed" not in bench.served
 
@@ -113,7 +113,7 @@ def test_trees_of_one_class_say_so():
     bench_rows = wards()
     few = bench_rows["north"].assign(ill=[1] + [0] * 59)
     tables = tables_from_frames({**bench_rows, "north": few}, label="ill")
-    bench = Bench(tables, FitSettings(**SETTINGS))
+    bench = Evaluator(tables, FitSettings(**SETTINGS))
     encoded = bench.encode({t.name: (np.arange(1, 60), np.arange(1)) for t in tables.tables})
     model = CANDIDATES["boosting"].learn(encoded, bench.settings, seed=0).models["north"]
     assert np.exp(model.predict(encoded.silos[0].held_out)).tolist() == [[1.0, 0.0]]

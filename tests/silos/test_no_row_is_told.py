@@ -8,9 +8,9 @@ import torch
 from flic.data.schema import SharedFeatures
 from flic.data.task import Classification
 from flic.method_settings import LinkedConfig
-from flic.methods.linked.agreement import Agreed
+from flic.methods.linked.agreement import Agreement
 from flic.methods.linked.client_sums import sent_sums
-from flic.methods.linked.disclosure import Told, told_detail
+from flic.methods.linked.disclosure import DisclosedRows, told_detail
 from flic.silos.encoding import encode
 from flic.silos.linked_columns import in_shared_units
 from flic.tables import tables_from_frames
@@ -46,8 +46,8 @@ def told(frame, least):
     names = client.schema.features
     shared = {"linked": SharedFeatures(names, (0,) * len(names))}
     settings = LinkedConfig(min_rows=least, told_per_value=0.5)
-    agreed = Agreed(settings, shared, Classification(2), 0)
-    sent = sent_sums(agreed, Told.of(agreed, client), told_detail(agreed, client))
+    agreed = Agreement(settings, shared, Classification(2), 0)
+    sent = sent_sums(agreed, DisclosedRows.of(agreed, client), told_detail(agreed, client))
     return agreed.layout("linked", "linear").unpack(sent), client.train.x.double()
 
 

@@ -10,7 +10,7 @@ from flic.page.figures import prose
 from flic.page.from_fit import report_of_fit
 from flic.page.html import render
 from flic.page.tensorboard import write_scalars
-from flic.silos.evaluation import Bench
+from flic.silos.evaluator import Evaluator
 from flic.silos.folder import save
 from flic.silos.metrics import figures
 from flic.silos.splits import outer_splits
@@ -57,7 +57,7 @@ def test_scores_over_rounds_are_of_held_out_rows_of_the_first_split(
     more = {"labels": {"well": (0,), "ill": (1,)}} if task == "classes" else {"range": (0, 25)}
     kind = "classification" if task == "classes" else "regression"
     tables = tables_from_frames(wards(label), label=label, task=kind, **more)
-    bench = Bench(tables, own.settings.model_copy(update={"candidates": ("flic",)}))
+    bench = Evaluator(tables, own.settings.model_copy(update={"candidates": ("flic",)}))
     [first, *_] = outer_splits(tables.tables, own.settings)
     predicted = bench.predictions(first, seed=own.settings.seed)["flic"]
     y = {t.name: t.y[first[t.name][1]] for t in tables.tables}

@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pandas as pd
 
-from flic.silos.evaluation import Bench
+from flic.silos.evaluator import Evaluator
 from flic.silos.fitted import FittedClient, FittedFederation
 from flic.silos.fitting import fit
 from flic.silos.settings import FitSettings
@@ -59,7 +59,7 @@ def fitted_wards(task="classification") -> FittedFederation:
         kept = {"north": "ridge", "south": "boosting", "east": "flic"}
     # What FedAvg makes of them takes longer than all the rest, and nobody here keeps it.
     settings = FitSettings(**SETTINGS, candidates=("network", *kept.values()))
-    return _keeping(kept, fit(tables, settings), Bench(tables, settings))
+    return _keeping(kept, fit(tables, settings), Evaluator(tables, settings))
 
 
 def _keeping(kept, fitted, bench):

@@ -17,8 +17,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification
-from flic.engine.clients import Roster
-from flic.engine.engine import Stage, Task, Workshop
+from flic.engine.clients import Clients
+from flic.engine.engine import Engine, Job, Stage
 from flic.method_settings import MethodSettings
 from flic.methods import build_algorithm
 from flic.seeding import generator
@@ -93,20 +93,20 @@ class _Bench:
             }
         )
         self.settings = settings
-        self.roster = Roster(data, settings.embedding, dtype=torch.float32)
+        self.roster = Clients(data, settings.embedding, dtype=torch.float32)
         self.names = self.roster.names
         algorithm = build_algorithm("flic-hl", settings, self.roster.population, seed=0)
         self.initial = {
             name: algorithm.init_client(self.roster[name], self.roster.architecture(name))
             for name in self.names
         }
-        self.workshop = Workshop(algorithm, self.roster, 0)
+        self.engine = Engine(algorithm, self.roster, 0)
         self.server = algorithm.init_server()
 
     def work(self, stage: Stage, names: list[str], width: int) -> None:
         for stack in self.roster.split(names, stack_width=width):
             states = [self.initial[name] for name in stack]
-            self.workshop.do(Task(stage, self.server, stack, states))
+            self.engine.do(Job(stage, self.server, stack, states))
 
     def plainly(self, stage: Stage, names: list[str]) -> None:
         for name in names:

@@ -16,8 +16,8 @@ from torch import Tensor
 from flic.config import RunConfig, resolve
 from flic.data.batches import BatchPlan
 from flic.data.stacked import StackedData
-from flic.engine.clients import Roster
-from flic.engine.engine import Workshop
+from flic.engine.clients import Clients
+from flic.engine.engine import Engine
 from flic.engine.journal import MemoryJournal
 from flic.engine.rounds import Schedule, Simulation
 from flic.engine.runners import open_runner
@@ -97,13 +97,13 @@ class _Traced(FlicHL):
 def _trace(config: RunConfig, desk: Desk) -> dict[str, Any]:
     """Losses per visit and epoch of the clients that are visited most, and the visits' rounds."""
     data = config.data.make(seed=config.seed)
-    roster = Roster(data, config.embedding, dtype=torch.float32)
+    roster = Clients(data, config.embedding, dtype=torch.float32)
     algorithm = _Traced(config, roster.population, seed=config.seed, dtype=torch.float32)
-    workshop = Workshop(algorithm, roster, config.seed)
+    engine = Engine(algorithm, roster, config.seed)
     training = config.training
     schedule = Schedule(training.rounds, training.participation, False, 0, 100)
-    with open_runner(workshop, workers=1) as runner:
-        for record in Simulation(workshop, schedule, MemoryJournal(), runner).steps():
+    with open_runner(engine, workers=1) as runner:
+        for record in Simulation(engine, schedule, MemoryJournal(), runner).steps():
             desk.tell(f"round {record['round']}")
     often = sorted(algorithm.visits, key=lambda name: (-len(algorithm.visits[name]), name))
     return {

@@ -16,8 +16,8 @@ from torch import Tensor
 from flic.config import resolve
 from flic.data.client_data import Split
 from flic.data.stacked import StackedRows
-from flic.engine.clients import Roster
-from flic.engine.engine import Task, Workshop
+from flic.engine.clients import Clients
+from flic.engine.engine import Engine, Job
 from flic.gaussians import Gaussian, wasserstein2_sq
 from flic.methods import build_algorithm
 from flic.methods.flic.anchors import mean_name
@@ -39,15 +39,15 @@ def _embed(epochs: int, seed: int, rows: int, desk: Desk) -> dict[str, Any]:
     from sklearn.manifold import TSNE
 
     desk.tell(f"{epochs} epochs, seed {seed}")
-    workshop = _workshop(epochs, seed)
-    server = workshop.algorithm.init_server()
-    names = tuple(workshop.roster.split(workshop.roster.names, stack_width=_CLIENTS)[0])
-    states = workshop.do(Task("prepare", server, names, [None] * _CLIENTS)).states
+    engine = _engine(epochs, seed)
+    server = engine.algorithm.init_server()
+    names = tuple(engine.roster.split(engine.roster.names, stack_width=_CLIENTS)[0])
+    states = engine.do(Job("prepare", server, names, [None] * _CLIENTS)).states
     anchors = torch.stack([server.shared[mean_name(c)] for c in range(_CLASSES)])
     points, distances = [], {}
     for part in _PARTS:
-        splits = [getattr(workshop.roster[name], part) for name in names]
-        latent = _latent(workshop, names, [states[name] for name in names], splits)
+        splits = [getattr(engine.roster[name], part) for name in names]
+        latent = _latent(engine, names, [states[name] for name in names], splits)
         distances[part] = _mean_distance(latent, splits, anchors)
         for i, (z, split) in enumerate(zip(latent, splits, strict=True)):
             # Rows come class by class: evenly spaced ones show every class.
@@ -62,21 +62,21 @@ def _embed(epochs: int, seed: int, rows: int, desk: Desk) -> dict[str, Any]:
     }
 
 
-def _workshop(epochs: int, seed: int) -> Workshop:
+def _engine(epochs: int, seed: int) -> Engine:
     """Three clients of "linear mapping", three of five classes each."""
     data = {"problem": "linear-mapping", "variant": "appendix", "num_clients": _CLIENTS}
     data |= {"num_classes": _CLASSES, "train_rows_per_class": 200, "test_rows_per_class": 200}
     config = resolve({"data": data, "pretraining": {"epochs": epochs}})
-    roster = Roster(config.data.make(seed=seed), config.embedding, dtype=torch.float32)
+    roster = Clients(config.data.make(seed=seed), config.embedding, dtype=torch.float32)
     algorithm = build_algorithm("flic-class", config, roster.population, seed=seed)
-    return Workshop(algorithm, roster, seed)
+    return Engine(algorithm, roster, seed)
 
 
 def _latent(
-    workshop: Workshop, names: Sequence[str], states: Sequence[Any], splits: Sequence[Split]
+    engine: Engine, names: Sequence[str], states: Sequence[Any], splits: Sequence[Split]
 ) -> list[Tensor]:
     """φ_i of each client's rows."""
-    stack = workshop.roster.stack(names, states)
+    stack = engine.roster.stack(names, states)
     rows = StackedRows.of(splits, width=stack.embedding.dim, dtype=torch.float32)
     with torch.no_grad():
         latent = stack.embedding.apply(stack.private, rows.x)

@@ -76,7 +76,7 @@ def init(
 ) -> None:
     """Make a coordinator: settings, certificates, and folders that only you can read."""
     need_flower("coordinator init")
-    from flic.flower.deployment import Deployment, Place
+    from flic.flower.deployment import Address, Deployment
     from flic.flower.settings import federation_settings
     from flic.settings import merge, parse_assignment
 
@@ -86,7 +86,7 @@ def init(
     named = {"method": method, "rounds": rounds, "seed": seed, "classes": split_names(classes)}
     raw |= {key: value for key, value in named.items() if value is not None}
     settings = federation_settings(raw, source="flic coordinator init")
-    place = Place(hosts=tuple(host or ["localhost"]), port=port, insecure=insecure)
+    place = Address(hosts=tuple(host or ["localhost"]), port=port, insecure=insecure)
     made = Deployment.create(folder, settings, place)
     typer.echo(f"made {folder}; start it with: flic coordinator start {folder}")
     if insecure:

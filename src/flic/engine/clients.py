@@ -19,7 +19,7 @@ from flic.networks.build import build_embedding, pad_features, stack_widths, tri
 from flic.shapes import Named
 
 
-class Roster:
+class Clients:
     """The clients of a federation by name, and their common padding."""
 
     def __init__(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from flic.data.client_data import Split
-from flic.engine.clients import Roster
+from flic.engine.clients import Clients
 from flic.engine.score import Score
 from flic.errors import Diverged, NumericalError
 from flic.methods.protocol import Algorithm, ServerState, Stack, Update, Visit
@@ -32,7 +32,7 @@ KEPT = "What was finished before is kept."
 
 
 @dataclass(frozen=True)
-class Task:
+class Job:
     """Work for one stack; `states` holds None for clients not yet visited."""
 
     stage: Stage
@@ -42,7 +42,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Answer:
+class JobResult:
     """What came of a task."""
 
     states: Mapping[str, Named] = field(default_factory=dict)
@@ -52,17 +52,17 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Workshop:
+class Engine:
     """What is needed to do any task: the method, the clients and the seed."""
 
     algorithm: Algorithm
-    roster: Roster
+    roster: Clients
     seed: int
 
-    def do(self, task: Task) -> Answer:
+    def do(self, task: Job) -> JobResult:
         """Carry out one task."""
         if task.stage == "evaluate":
-            return Answer(scores=self._scores(task))
+            return JobResult(scores=self._scores(task))
         work = {
             "prepare": self.algorithm.prepare,
             "update": self.algorithm.client_update,
@@ -72,9 +72,9 @@ class Workshop:
         visit = self._visit(task, work)
         losses = _per_client(task.names, visit)
         states = self.roster.unstack(task.names, visit.stack) if visit.stack.private else {}
-        return Answer(states, visit.updates, losses)
+        return JobResult(states, visit.updates, losses)
 
-    def _stack(self, task: Task) -> Stack:
+    def _stack(self, task: Job) -> Stack:
         states = [
             self._initial(name) if state is None else state
             for name, state in zip(task.names, task.states, strict=True)
@@ -86,7 +86,7 @@ class Workshop:
     def _initial(self, name: str) -> dict[str, Tensor]:
         return self.algorithm.init_client(self.roster[name], self.roster.architecture(name))
 
-    def _scores(self, task: Task) -> dict[str, Score]:
+    def _scores(self, task: Job) -> dict[str, Score]:
         """Scores on validation and test rows, from one pass over both."""
         data, stack = self.roster.stacked_data(task.names), self._stack(task)
         both = [joined(c.validation, c.test) for c in data.clients]
@@ -96,7 +96,7 @@ class Workshop:
             for client, split, own in zip(data.clients, both, predicted, strict=True)
         }
 
-    def _visit(self, task: Task, work: Work) -> Visit:
+    def _visit(self, task: Job, work: Work) -> Visit:
         """Do the work; where numbers break down, say at which client."""
         data, stack = self.roster.stacked_data(task.names), self._stack(task)
         rngs = [generator(self.seed, task.stage, task.server.round, n) for n in task.names]
@@ -111,7 +111,7 @@ class Workshop:
         self._refuse_diverged(task, visit)
         return visit
 
-    def _refuse_diverged(self, task: Task, visit: Visit) -> None:
+    def _refuse_diverged(self, task: Job, visit: Visit) -> None:
         """Numbers out of all bounds stop the run before anything is kept or counted."""
         # Sums over rows may be as large as the rows make them, as long as they are finite.
         most = math.inf if self.algorithm.closed_form else HUGE
@@ -126,14 +126,14 @@ class Workshop:
             if lost:
                 raise self._diverged(task, lost, what)
 
-    def _diverged(self, task: Task, names: Sequence[str], what: str) -> Diverged:
+    def _diverged(self, task: Job, names: Sequence[str], what: str) -> Diverged:
         return Diverged(
             f"{self._where(task, names)}: {what} is no longer finite or beyond 1e12. Lower "
             "training.optimiser.learning_rate or anchors.scale, or look at the client's "
             f"features. {KEPT}"
         )
 
-    def _where(self, task: Task, names: Sequence[str]) -> str:
+    def _where(self, task: Job, names: Sequence[str]) -> str:
         who = ", ".join(repr(n) for n in names[:3]) + (" and others" if len(names) > 3 else "")
         return f"client {who}, round {task.server.round}, stage {task.stage!r}"
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from flic.engine.engine import Answer, Stage, Task, Workshop
+from flic.engine.engine import Engine, Job, JobResult, Stage
 from flic.engine.journal import Journal, Record
 from flic.engine.runners import Runner
 from flic.engine.sampling import active_clients, num_active
@@ -32,13 +32,13 @@ class Simulation:
     """A federation in one place, step by step; a fresh one goes on where the journal ends."""
 
     def __init__(
-        self, workshop: Workshop, schedule: Schedule, journal: Journal, runner: Runner
+        self, engine: Engine, schedule: Schedule, journal: Journal, runner: Runner
     ) -> None:
-        self.workshop = workshop
+        self.engine = engine
         self.schedule = schedule
         self.journal = journal
         self.runner = runner
-        num_active(len(workshop.roster.names), schedule.participation)  # refuse before work starts
+        num_active(len(engine.roster.names), schedule.participation)  # refuse before work starts
 
     def steps(self) -> Iterator[Record]:
         """Records of the steps still to be done, each committed before it is yielded."""
@@ -52,19 +52,19 @@ class Simulation:
         return len(self._programme())
 
     def _programme(self) -> list[tuple[Stage, int]]:
-        if not self.workshop.algorithm.has_rounds:
+        if not self.engine.algorithm.has_rounds:
             return [("evaluate", 0)]
-        closed = self.workshop.algorithm.closed_form
+        closed = self.engine.algorithm.closed_form
         rounds = 0 if closed else self.schedule.rounds
         updates: list[tuple[Stage, int]] = [("update", t) for t in range(1, rounds + 1)]
         last: Stage = "adapt" if self.schedule.final_round and not closed else "evaluate"
-        first = 1 - max(1, self.workshop.algorithm.preparations)
+        first = 1 - max(1, self.engine.algorithm.preparations)
         before: list[tuple[Stage, int]] = [("prepare", t) for t in range(first, 1)]
         return [*before, *updates, (last, rounds + 1)]
 
     def _step(self, stage: Stage, round: int) -> Record:
         started = time.perf_counter(), time.process_time()
-        algorithm, everyone = self.workshop.algorithm, self.workshop.roster.names
+        algorithm, everyone = self.engine.algorithm, self.engine.roster.names
         server = replace(self.journal.server or algorithm.init_server(), round=round)
         record: Record = {"stage": stage, "round": round}
         if stage == "update":
@@ -83,7 +83,7 @@ class Simulation:
         return record
 
     def _draw(self, round: int) -> list[str]:
-        roster, seed = self.workshop.roster, self.workshop.seed
+        roster, seed = self.engine.roster, self.engine.seed
         return active_clients(roster.names, self.schedule.participation, seed=seed, round=round)
 
     def _work(
@@ -100,13 +100,13 @@ class Simulation:
         if updates:
             # A fixed order: sums of floating-point numbers depend on it, results must not.
             updates.sort(key=lambda update: update.client)
-            server = self.workshop.algorithm.aggregate(server, updates)
+            server = self.engine.algorithm.aggregate(server, updates)
         return server, {"losses": _mean_terms(losses), "bytes_sent": sent}
 
     def _measure(self, server: ServerState) -> dict[str, dict[str, float]]:
         """Scores of every client on its own held-out rows."""
         scores: dict[str, Score] = {}
-        for answer in self._answers("evaluate", server, self.workshop.roster.names):
+        for answer in self._answers("evaluate", server, self.engine.roster.names):
             scores |= answer.scores
         return {name: scores[name].figures() for name in sorted(scores)}
 
@@ -114,15 +114,17 @@ class Simulation:
         if stage in ("adapt", "evaluate"):
             return True
         # Nothing comes between the preparations of a closed form and its end.
-        every = 0 if self.workshop.algorithm.closed_form else self.schedule.evaluate_every
+        every = 0 if self.engine.algorithm.closed_form else self.schedule.evaluate_every
         return every > 0 and round >= 0 and round % every == 0
 
-    def _answers(self, stage: Stage, server: ServerState, names: Sequence[str]) -> Iterator[Answer]:
+    def _answers(
+        self, stage: Stage, server: ServerState, names: Sequence[str]
+    ) -> Iterator[JobResult]:
         # Every worker gets a share; no result depends on how clients are stacked.
         width = min(self.schedule.stack_width, -(-len(names) // self.schedule.workers))
-        stacks = self.workshop.roster.split(names, stack_width=width)
+        stacks = self.engine.roster.split(names, stack_width=width)
         return self.runner.run(
-            Task(stage, server, stack, self.journal.states(stack)) for stack in stacks
+            Job(stage, server, stack, self.journal.states(stack)) for stack in stacks
         )
 
 

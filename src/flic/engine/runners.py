@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from flic.engine.engine import Answer, Task, Workshop
+from flic.engine.engine import Engine, Job, JobResult
 from flic.errors import FederationError
 
 Done = TypeVar("Done")
@@ -25,7 +25,7 @@ Done = TypeVar("Done")
 class Runner(Protocol):
     """Does tasks, in order."""
 
-    def run(self, tasks: Iterable[Task]) -> Iterator[Answer]:
+    def run(self, tasks: Iterable[Job]) -> Iterator[JobResult]:
         """Answers in the order of the tasks."""
         ...
 
@@ -33,12 +33,12 @@ class Runner(Protocol):
 class InProcess:
     """One task after another, here."""
 
-    def __init__(self, workshop: Workshop) -> None:
-        self._workshop = workshop
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
-    def run(self, tasks: Iterable[Task]) -> Iterator[Answer]:
+    def run(self, tasks: Iterable[Job]) -> Iterator[JobResult]:
         """Answers in the order of the tasks."""
-        return map(self._workshop.do, tasks)
+        return map(self._engine.do, tasks)
 
 
 class Workers:
@@ -80,14 +80,14 @@ def open_workers(held: object, *, workers: int, advice: str) -> Generator[Worker
 
 
 class InWorkers:
-    """Tasks dealt to processes that each hold the workshop."""
+    """Tasks dealt to processes that each hold the engine."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
 
-    def run(self, tasks: Iterable[Task]) -> Iterator[Answer]:
+    def run(self, tasks: Iterable[Job]) -> Iterator[JobResult]:
         """Answers in the order of the tasks."""
-        return self._workers.do(Workshop.do, ((task,) for task in tasks))
+        return self._workers.do(Engine.do, ((task,) for task in tasks))
 
 
 @contextmanager
@@ -102,15 +102,15 @@ def one_thread() -> Generator[None]:
 
 
 @contextmanager
-def open_runner(workshop: Workshop, *, workers: int) -> Iterator[Runner]:
+def open_runner(engine: Engine, *, workers: int) -> Iterator[Runner]:
     """A runner with that many processes; 1 means this process."""
     # Several threads in several processes on few cores slow each other down many times over.
     torch.set_num_threads(1)
     if workers == 1:
-        yield InProcess(workshop)
+        yield InProcess(engine)
         return
     advice = "go on with --resume and fewer --workers"
-    with open_workers(workshop, workers=workers, advice=advice) as opened:
+    with open_workers(engine, workers=workers, advice=advice) as opened:
         yield InWorkers(opened)
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from flic.engine.engine import Answer, Task, Workshop
+from flic.engine.engine import Engine, Job, JobResult
 from flic.engine.runners import InProcess
 
 
@@ -39,11 +39,11 @@ class ClientTraffic:
 class TrafficCounter(InProcess):
     """A runner in this process that counts every tensor a client sends."""
 
-    def __init__(self, workshop: Workshop) -> None:
-        super().__init__(workshop)
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
         self._times: Counter[tuple[str, str, tuple[int, ...], int]] = Counter()
 
-    def run(self, tasks: Iterable[Task]) -> Iterator[Answer]:
+    def run(self, tasks: Iterable[Job]) -> Iterator[JobResult]:
         """Answers in the order of the tasks."""
         for answer in super().run(tasks):
             for update in answer.updates:

@@ -13,7 +13,7 @@ from typing import Any
 from flic.errors import ConfigError, FederationError
 from flic.files import alone_in, write_atomically
 from flic.flower.keys import read_public
-from flic.flower.roll import Roll, read_json, write_json
+from flic.flower.members import Members, read_json, write_json
 
 KEYS = "keys.json"
 
@@ -23,7 +23,7 @@ class Admission:
     """Lets silos in by their keys, and out again."""
 
     folder: Path
-    roll: Roll
+    roll: Members
     ensure_running: Callable[[], None]
     ask: Callable[..., dict[str, Any]]  # a command of Flower's, by its words
 
@@ -31,31 +31,31 @@ class Admission:
         """Let the silo with this key file take part; the number of its node."""
         line = read_public(Path(key))
         latest = {name: own for own, name in self._keys().items()}  # the last to be admitted
-        known = {name: latest[name] for name in self.roll.silos if name in latest}
+        known = {name: latest[name] for name in self.members.silos if name in latest}
         if known.get(name) == line:
-            node = self.roll.silos[name]
-            self.roll.admit(name, node)  # which forgives its offences
+            node = self.members.silos[name]
+            self.members.admit(name, node)  # which forgives its offences
             return node
         self._refuse_taken(name, key, line, known)
         self.ensure_running()
         with alone_in(self.folder / "flower"):
             node = self._register(line)
             write_json(self.folder / KEYS, {**self._keys(), line: name})
-            self.roll.admit(name, node)
+            self.members.admit(name, node)
             self._intent.unlink()
         return node
 
     def revoke(self, name: str) -> None:
         """Let a silo take part no more; asked again, go on where it was interrupted."""
-        node = self.roll.revoke(name)  # first: it holds even where Flower does not answer
+        node = self.members.revoke(name)  # first: it holds even where Flower does not answer
         self.ensure_running()
         with alone_in(self.folder / "flower"):
             if node in self._registered():
                 self.ask("supernode", "unregister", str(node))
-            self.roll.forget(name)
+            self.members.forget(name)
 
     def _refuse_taken(self, name: str, key: str, line: str, known: dict[str, str]) -> None:
-        if name in self.roll.leaving:
+        if name in self.members.leaving:
             raise ConfigError(
                 f"silo {name!r} was revoked, and Flower has not heard of it; expected it to be "
                 f"done with. First run once more: flic coordinator revoke {self.folder} {name}"
@@ -76,7 +76,10 @@ class Admission:
 
     def _register(self, line: str) -> int:
         if self._intent.exists() and self._intent.read_text().strip() == line:
-            left = self._registered() - {*self.roll.silos.values(), *self.roll.leaving.values()}
+            left = self._registered() - {
+                *self.members.silos.values(),
+                *self.members.leaving.values(),
+            }
             if len(left) == 1:
                 return left.pop()
         write_atomically(self._intent, f"{line}\n".encode())

@@ -13,8 +13,8 @@ import torch
 from sklearn.datasets import load_breast_cancer
 
 from flic.data.client_data import FederatedData
-from flic.engine.clients import Roster
-from flic.engine.engine import Workshop
+from flic.engine.clients import Clients
+from flic.engine.engine import Engine
 from flic.engine.journal import MemoryJournal, Record
 from flic.engine.rounds import Schedule, Simulation
 from flic.engine.runners import open_runner
@@ -62,9 +62,9 @@ def simulated(settings: FederationSettings, silos: Sequence[SiloFolder]) -> Memo
     encoded = encode(tables, settings.question, rows).silos
     clients = tuple(rows_of(silo, settings, least=settings.min_rows) for silo in encoded)
     data = FederatedData("silos", settings.question, clients)
-    roster = Roster(data, own.embedding, dtype=torch.float32)
+    roster = Clients(data, own.embedding, dtype=torch.float32)
     algorithm = build_algorithm(settings.method, own, roster.population, seed=seed)
-    workshop, journal = Workshop(algorithm, roster, seed), MemoryJournal()
+    engine, journal = Engine(algorithm, roster, seed), MemoryJournal()
     schedule = Schedule(
         rounds=settings.rounds,
         participation=settings.participation,
@@ -72,8 +72,8 @@ def simulated(settings: FederationSettings, silos: Sequence[SiloFolder]) -> Memo
         evaluate_every=settings.evaluate_every,
         stack_width=len(silos),
     )
-    with open_runner(workshop, workers=1) as runner:
-        for _ in Simulation(workshop, schedule, journal, runner).steps():
+    with open_runner(engine, workers=1) as runner:
+        for _ in Simulation(engine, schedule, journal, runner).steps():
             pass
     return journal
 

@@ -26,8 +26,8 @@ from flic.flower import certificates
 from flic.flower.admission import KEYS, Admission
 from flic.flower.certificates import Certificates, is_loopback, refuse_other_than_ipv4
 from flic.flower.keeper import is_wanted, release, superlink
+from flic.flower.members import write_json
 from flic.flower.processes import Service, ask_flower, environment, script
-from flic.flower.roll import write_json
 from flic.flower.rounds import Coordinator
 from flic.flower.settings import FederationSettings, validated
 from flic.flower.supernode import COMPONENTS
@@ -40,7 +40,7 @@ READY_S = 90.0
 TRIES = 3  # to get hold of the port
 
 
-class Place(Section):
+class Address(Section):
     """Where a coordinator listens, and under which names it is reached."""
 
     hosts: tuple[str, ...] = ("localhost",)
@@ -60,10 +60,10 @@ class Deployment:
     """One coordinator's folder, and what can be done with it."""
 
     folder: Path
-    place: Place
+    place: Address
 
     @classmethod
-    def create(cls, folder: Path, settings: FederationSettings, place: Place) -> Self:
+    def create(cls, folder: Path, settings: FederationSettings, place: Address) -> Self:
         """A new folder with everything that a coordinator needs to start."""
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise RunFolderError(
@@ -98,7 +98,7 @@ class Deployment:
                 f"{folder} holds no coordinator ({error}); expected a folder that flic coordinator "
                 "init made."
             ) from None
-        made = cls(folder.resolve(), validated(Place, raw, source=str(path)))
+        made = cls(folder.resolve(), validated(Address, raw, source=str(path)))
         made._write_connection()
         return made
 
@@ -178,7 +178,7 @@ class Deployment:
                 f"got {key!r}; expected the number that flic silo start printed, since this "
                 "coordinator was made with --insecure and knows no keys."
             )
-        Coordinator.open(self.folder).roll.admit(name, int(key))
+        Coordinator.open(self.folder).members.admit(name, int(key))
         return int(key)
 
     def revoke(self, name: str) -> None:
@@ -186,13 +186,13 @@ class Deployment:
         if not self.place.insecure:
             self._admission.revoke(name)
             return
-        roll = Coordinator.open(self.folder).roll
+        roll = Coordinator.open(self.folder).members
         roll.revoke(name)
         roll.forget(name)
 
     @property
     def _admission(self) -> Admission:
-        roll = Coordinator.open(self.folder).roll
+        roll = Coordinator.open(self.folder).members
         return Admission(self.folder, roll, self._ensure_running, self._ask)
 
     # ---- runs ----------------------------------------------------------------------------
@@ -210,7 +210,7 @@ class Deployment:
         coordinator = Coordinator.open(self.folder)
         if coordinator.status()["done"]:
             return
-        if not coordinator.roll.silos:
+        if not coordinator.members.silos:
             raise FederationError(
                 f"{self.folder} has no silos; expected some. Run: flic coordinator admit "
                 f"{self.folder} NAME KEY.pub"

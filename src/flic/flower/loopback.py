@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flic.flower.deployment import Deployment, Place
+from flic.flower.deployment import Address, Deployment
 from flic.flower.membership import Membership, Server
 from flic.flower.settings import FederationSettings
 from flic.flower.silo import SiloFolder
@@ -46,7 +46,7 @@ def on_loopback(
         clients: their tables, named from their folders.
         rules: of the coordinator's place, other than the usual ones.
     """
-    place = Place(hosts=("127.0.0.1",), port=free_port(), **rules)
+    place = Address(hosts=("127.0.0.1",), port=free_port(), **rules)
     deployment = Deployment.create(root / "coordinator", settings, place)
     members = {
         name: Membership(SiloFolder.create(root / name, client)) for name, client in clients.items()

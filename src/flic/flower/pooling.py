@@ -29,11 +29,11 @@ from torch import Tensor
 from flic.data.schema import FeatureSchema, SharedFeatures
 from flic.data.task import Regression
 from flic.files import write_atomically
-from flic.flower.roll import damaged, read_json, write_json
+from flic.flower.members import damaged, read_json, write_json
 from flic.flower.settings import FederationSettings
 from flic.method_settings import MethodSettings
 from flic.methods.linked.agreement import DETAILS
-from flic.methods.linked.client import merits_name
+from flic.methods.linked.client import scores_name
 from flic.methods.linked.link_checks import UNLIKE
 from flic.methods.linked.method import Linked
 from flic.methods.linked.sums import SENT, Layout, Moments
@@ -48,8 +48,8 @@ KEY_BYTES = 32
 _KEY = re.compile(rf"[0-9a-f]{{{KEY_BYTES}}}")
 _SUMS = f"moments.{SPACE}.linear."
 _MAPPED = f"moments.{SPACE}.mapped."
-_WORST = -10.0  # the least likelihood that an expert is given
-_MERITS = tuple(merits_name(name, SPACE) for name in ("own", "linked", "mix"))
+_WORST = -10.0  # the least likelihood that a predictor is given
+_SCORES = tuple(scores_name(name, SPACE) for name in ("own", "linked", "mix"))
 
 PLACES = "links.places"
 """Which of a silo's features are linked: their places among its keys."""
@@ -71,7 +71,7 @@ def round_of(name: str) -> int:
     """The round in which sums or likelihoods of a name leave a silo."""
     if name.startswith(_SUMS):
         return SUMS
-    return LAST if name == _MERITS[-1] else SUMS + 1
+    return LAST if name == _SCORES[-1] else SUMS + 1
 
 
 def algorithm_for(
@@ -222,7 +222,7 @@ class Pooling:
                     f"update of silo {update.client!r} counts more unlike features than it has; "
                     "expected shares of its own."
                 )
-            scores = [e.value for n, e in update.entries.items() if n in _MERITS]
+            scores = [e.value for n, e in update.entries.items() if n in _SCORES]
             if any(bool(((v > 0) | (v < _WORST)).any()) for v in scores):
                 found[update.client] = (
                     f"update of silo {update.client!r} has likelihoods that are none; expected "

@@ -2,7 +2,7 @@
 
 DIR/
   federation.json   the run's name and the settings that all silos get
-  silos.json offences.json   who takes part (flic.flower.roll)
+  silos.json offences.json   who takes part (flic.flower.members)
   checkpoints/      the shared part after every round (flic.engine.checkpoint)
   log.jsonl         a line per round and per refusal
 
@@ -26,10 +26,10 @@ from flic.errors import ConfigError, FederationError, IncompatibleUpdate, RunFol
 from flic.flower.answers import Answers, Figures, finished_rounds
 from flic.flower.keeper import release
 from flic.flower.log import events, note
-from flic.flower.place import as_coordinated
+from flic.flower.members import Members, damaged, read_json, write_json
 from flic.flower.proportion import is_evaluation, too_far, too_heavy
-from flic.flower.roll import Roll, damaged, read_json, write_json
 from flic.flower.settings import FederationSettings, federation_settings
+from flic.flower.silo_engine import as_coordinated
 from flic.method_settings import unit_of
 from flic.methods import METHODS
 from flic.methods.protocol import Algorithm, ServerState, Update, check_update
@@ -54,7 +54,7 @@ class Coordinator:
         self.folder = folder
         self.run = run
         self.settings = settings
-        self.roll = Roll(folder, settings.max_offences)
+        self.members = Members(folder, settings.max_offences)
         self._tries = 0
 
     @cached_property
@@ -86,7 +86,7 @@ class Coordinator:
         facts = {"run": run, "settings": settings.model_dump(mode="json")}
         coordinator = _kind(settings)(folder, run, settings)
         coordinator._refuse_too_large()  # and settings that cannot start
-        coordinator.roll.create()
+        coordinator.members.create()
         write_json(folder / FACTS, facts)
         return coordinator
 
@@ -179,7 +179,7 @@ class Coordinator:
         Raises:
             FederationError: too few silos may take part at all.
         """
-        names, able = sorted(connected), len(self.roll.welcome())
+        names, able = sorted(connected), len(self.members.welcome())
         if self._needs_quorum and able < self.settings.quorum:
             raise FederationError(
                 f"{able} silos are admitted and not suspended; expected {self.settings.quorum} at "
@@ -195,9 +195,9 @@ class Coordinator:
 
     def check(self, name: str, round: int, update: Update, keys: Sequence[str] = ()) -> str | None:
         """Why an update cannot be counted, if it cannot."""
-        if name not in self.roll.silos:
+        if name not in self.members.silos:
             return f"silo {name!r} is not admitted any more; expected one that is. Admit it again."
-        if self.roll.is_suspended(name):
+        if self.members.is_suspended(name):
             return f"silo {name!r} is suspended; expected one that is not. Admit it again."
         if round != self.round:
             return (
@@ -257,7 +257,7 @@ class Coordinator:
         """
         assert round == self.round
         for name, why in answers.refused.items():
-            self.roll.offend(name, why, round=self.round)
+            self.members.offend(name, why, round=self.round)
         if self._contributing(answers) < self.settings.quorum and self._needs_quorum:
             self._repeat(answers)
             return None
@@ -270,7 +270,7 @@ class Coordinator:
         seconds = time.perf_counter() - started
         record = answers.record(self.stage, server.round, figures, seconds)
         self.journal.commit(server, record)
-        self.roll.clear(update.client for update in updates)
+        self.members.clear(update.client for update in updates)
         note(self.folder, "round", **record)
         return record
 
@@ -322,14 +322,14 @@ class Coordinator:
             "silos": {
                 name: {
                     "node": node,
-                    "offences": self.roll.offences(name),
-                    "suspended": self.roll.is_suspended(name),
+                    "offences": self.members.offences(name),
+                    "suspended": self.members.is_suspended(name),
                     "last_round": max(
                         (self.number_of(r["round"]) for r in records if name in r["bytes"]),
                         default=0,
                     ),
                 }
-                for name, node in self.roll.silos.items()
+                for name, node in self.members.silos.items()
             },
             "last": records[-1] if records else None,
             "problem": problem and problem["message"],

@@ -59,7 +59,7 @@ def conduct(coordinator: Coordinator, grid: Grid, *, patience_s: float = 0.0) ->
     """
     with alone_in(coordinator.folder, patience_s=patience_s):
         try:
-            everyone = len(coordinator.roll.welcome())
+            everyone = len(coordinator.members.welcome())
             _wait(coordinator, grid, everyone)  # nobody is left out for starting a moment later
             while not coordinator.is_done:
                 _wait(coordinator, grid, min(everyone, coordinator.settings.quorum))
@@ -77,7 +77,7 @@ def _wait(coordinator: Coordinator, grid: Grid, count: int) -> None:
     deadline, told = time.monotonic() + coordinator.settings.deadline_s, False
     while len(there := _connected(coordinator, grid)) < count and time.monotonic() < deadline:
         if not told:
-            coordinator.wait_for(coordinator.roll.welcome().keys() - there.keys())
+            coordinator.wait_for(coordinator.members.welcome().keys() - there.keys())
         told = True
         time.sleep(min(POLL_S, coordinator.settings.deadline_s))
 
@@ -85,7 +85,7 @@ def _wait(coordinator: Coordinator, grid: Grid, count: int) -> None:
 def _connected(coordinator: Coordinator, grid: Grid) -> dict[str, int]:
     """Silos that may take part and are there, and their nodes."""
     there = set(grid.get_node_ids())
-    return {name: node for name, node in coordinator.roll.welcome().items() if node in there}
+    return {name: node for name, node in coordinator.members.welcome().items() if node in there}
 
 
 def _round(coordinator: Coordinator, grid: Grid) -> Record | None:
@@ -97,7 +97,7 @@ def _round(coordinator: Coordinator, grid: Grid) -> Record | None:
     answers = _Asked()
     if coordinator.stage != "evaluate":
         answers = _ask(coordinator, grid, coordinator.stage, coordinator.server, asked)
-    for name in coordinator.roll.welcome().keys() - connected.keys():
+    for name in coordinator.members.welcome().keys() - connected.keys():
         answers.absent[name] = "not connected"
     return coordinator.finish(
         coordinator.round,
@@ -163,7 +163,7 @@ def _message(
         stage,
         coordinator.shared_with(name, server),
         coordinator.settings,
-        coordinator.roll.last_refusal(name),
+        coordinator.members.last_refusal(name),
         coordinator.holders(name),
     )
     kind = MessageType.EVALUATE if stage == "evaluate" else MessageType.TRAIN

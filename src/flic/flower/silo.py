@@ -24,15 +24,15 @@ from flic.engine.score import Errors, Hits
 from flic.errors import ConfigError, FederationError, RunFolderError
 from flic.files import alone_in, write_atomically
 from flic.flower.log import note
-from flic.flower.place import LinkedPlace, Place, Trained
+from flic.flower.members import read_json, write_json
 from flic.flower.pooling import FIRST, KEY_BYTES, SUMS, round_of
-from flic.flower.roll import read_json, write_json
 from flic.flower.settings import (
     NUMBER_BYTES,
     FederationSettings,
     federation_settings,
     validated,
 )
+from flic.flower.silo_engine import LinkedSiloEngine, SiloEngine, Trained
 from flic.flower.silo_run import FACTS, ROWS, SiloRun, rows_of
 from flic.flower.told import Cells, ToldBefore
 from flic.method_settings import Scatter
@@ -139,8 +139,8 @@ class SiloFolder:
             return self._announce_sums(settings)
         short = settings.model_copy(update={"network": merge(settings.network, _SHORT)})
         short = federation_settings(short.model_dump(mode="json"), source="announcement")
-        place = Place(self._encode(self.read(short)[0], short).data, short)
-        server = ServerState(1, place.workshop.algorithm.init_server().shared)
+        place = SiloEngine(self._encode(self.read(short)[0], short).data, short)
+        server = ServerState(1, place.engine.algorithm.init_server().shared)
         state = place.prepared(server)
         trained, private = place.train("update", server, state, self.min_rows(short))
         return [
@@ -253,14 +253,14 @@ class SiloFolder:
         if round == SUMS:
             before.keep(cells, own.folder.name)
 
-    def _linked(self, client: ClientData, settings: FederationSettings) -> LinkedPlace:
+    def _linked(self, client: ClientData, settings: FederationSettings) -> LinkedSiloEngine:
         agreed, own = settings.method_settings.linked, self.file
         stricter = {
             "min_rows": self.min_rows(settings),
             "scatter": min([agreed.scatter, own.scatter], key=[*DETAILS].index),
             "told_per_value": self.told_per_value(settings),
         }
-        return LinkedPlace(client, settings, agreed.model_copy(update=stricter))
+        return LinkedSiloEngine(client, settings, agreed.model_copy(update=stricter))
 
     def told_per_value(self, settings: FederationSettings) -> float:
         """Numbers per value that leave at most: the silo's own limit, or the federation's."""

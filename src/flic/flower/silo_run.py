@@ -31,10 +31,10 @@ from flic.data.client_data import ClientData, Split
 from flic.data.schema import FeatureSchema
 from flic.errors import DamagedModel
 from flic.files import read_json, write_atomically
-from flic.flower.place import Place
 from flic.flower.pooling import KEY_BYTES, LAST, SPACE, feature_keys
 from flic.flower.settings import FederationSettings, federation_settings
-from flic.methods.linked.client import Known
+from flic.flower.silo_engine import SiloEngine
+from flic.methods.linked.client import LinkedClient
 from flic.methods.linked.hiding import rare_indicators
 from flic.shapes import Named
 from flic.silos.candidates import FlicNetwork
@@ -102,9 +102,9 @@ class SiloRun:
             raise _damaged(folder / FACTS, error) from error
 
     @cached_property
-    def place(self) -> Place:
+    def place(self) -> SiloEngine:
         """The silo, ready for work."""
-        return Place(self.client, self.settings)
+        return SiloEngine(self.client, self.settings)
 
     @cached_property
     def client(self) -> ClientData:
@@ -161,7 +161,7 @@ class SiloRun:
         tensors = self._network(private, shared).save().tensors
         write_atomically(_state(self.folder, round), _packed(tensors))
 
-    def save_linked(self, known: Known, holders: Sequence[int]) -> None:
+    def save_linked(self, known: LinkedClient, holders: Sequence[int]) -> None:
         """Keep the model of linked columns, in the silo's own units, and what came of them."""
         silo = EncodedSilo((), self.declared, self.encoder, self.client, self.client)
         names = linked_features(silo)[0]

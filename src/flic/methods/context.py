@@ -10,7 +10,7 @@ from flic.shapes import Named
 
 
 @dataclass(frozen=True)
-class Workplace:
+class VisitContext:
     """Everything a stack has before it during one visit."""
 
     server: ServerState

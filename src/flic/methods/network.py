@@ -15,7 +15,7 @@ from flic.data.batches import Batch, BatchPlan
 from flic.data.client_data import ClientData, Split
 from flic.data.stacked import StackedData, StackedRows
 from flic.method_settings import Duration, MethodSettings
-from flic.methods.context import Workplace
+from flic.methods.context import VisitContext
 from flic.methods.flic.losses import data_loss, mask_to_own_classes
 from flic.methods.protocol import (
     Algorithm,
@@ -120,7 +120,7 @@ class NetworkMethod(Algorithm):
         epochs, parts = self.settings.pretraining.epochs, max(1, self.preparations)
         done = server.round + parts - 1
         share = epochs * (done + 1) // parts - epochs * done // parts
-        return self._warm_up(Workplace(server, stack, data, rngs), share)
+        return self._warm_up(VisitContext(server, stack, data, rngs), share)
 
     @property
     def preparations(self) -> int:
@@ -141,9 +141,9 @@ class NetworkMethod(Algorithm):
     ) -> Visit:
         """Equal budget: as in `prepare`, for the epochs FLIC spends on re-alignment."""
         epochs = self.settings.alignment.realign_epochs
-        return self._warm_up(Workplace(server, stack, data, rngs), epochs)
+        return self._warm_up(VisitContext(server, stack, data, rngs), epochs)
 
-    def _warm_up(self, place: Workplace, epochs: int) -> Visit:
+    def _warm_up(self, place: VisitContext, epochs: int) -> Visit:
         plan = self.plan(place, Duration(epochs=epochs), self.settings.pretraining.batch_size)
         shared = self.each_shared(place)
         private, shared, losses = self.train_private(place, plan, shared, frozen=False)
@@ -154,7 +154,7 @@ class NetworkMethod(Algorithm):
         self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
     ) -> Visit:
         """One round of an active client.  Paper: algo:FLIC-FEDREP, steps 4-16."""
-        place = Workplace(server, stack, data, rngs)
+        place = VisitContext(server, stack, data, rngs)
         local, after = self.durations(server.round)
         plan = self.plan(place, local, self.settings.training.batch_size)
         private, shared, losses = self.train_private(place, plan, self.each_shared(place))
@@ -167,7 +167,7 @@ class NetworkMethod(Algorithm):
         self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
     ) -> Visit:
         """Local parameters trained once more from the final shared part; nothing leaves."""
-        place = Workplace(server, stack, data, rngs)
+        place = VisitContext(server, stack, data, rngs)
         plan = self.plan(place, self.settings.training.local, self.settings.training.batch_size)
         shared = self.each_shared(place)
         private, _, losses = self.train_private(place, plan, shared, jointly=False)
@@ -176,7 +176,7 @@ class NetworkMethod(Algorithm):
     def predict(
         self, server: ServerState, stack: Stack, data: StackedData, splits: Sequence[Split]
     ) -> list[Float[Tensor, "rows outputs"]]:
-        place = Workplace(server, stack, data, ())
+        place = VisitContext(server, stack, data, ())
         rows = StackedRows.of(splits, width=data.width, dtype=self.dtype)
         with torch.no_grad():
             shared = self.each_shared(place)
@@ -209,15 +209,15 @@ class NetworkMethod(Algorithm):
             return local
         return local.plus(shared)
 
-    def plan(self, place: Workplace, duration: Duration, batch_size: int) -> BatchPlan:
+    def plan(self, place: VisitContext, duration: Duration, batch_size: int) -> BatchPlan:
         """Batches of one phase."""
         return BatchPlan(place.data, duration, batch_size=batch_size, rngs=place.rngs)
 
-    def each_shared(self, place: Workplace) -> dict[str, Tensor]:
+    def each_shared(self, place: VisitContext) -> dict[str, Tensor]:
         """Shared part of θ, a copy per client."""
         return place.each({n: place.server.shared[n] for n in sorted(self.shared_names)})
 
-    def start(self, place: Workplace) -> dict[str, Tensor]:
+    def start(self, place: VisitContext) -> dict[str, Tensor]:
         """Private parameters at the start of a visit."""
         private, shared = dict(place.stack.private), self.each_shared(place)
         personal = {n: private[n] for n in self.personal_names}
@@ -229,14 +229,14 @@ class NetworkMethod(Algorithm):
         personal = {n: private[n] for n in self.personal_names}
         return self.rule.compose({n: shared[n] for n in self.shared_names}, personal)
 
-    def phi(self, place: Workplace, private: Named, shared: Named) -> Named:
+    def phi(self, place: VisitContext, private: Named, shared: Named) -> Named:
         """Parameters of φ_i."""
         del place, shared
         return private
 
     def train_private(
         self,
-        place: Workplace,
+        place: VisitContext,
         plan: BatchPlan,
         shared: Named,
         *,
@@ -270,7 +270,7 @@ class NetworkMethod(Algorithm):
         return {**fixed, **trained}, {**shared, **joint}, terms
 
     def train_shared(
-        self, place: Workplace, plan: BatchPlan, private: Named, shared: Named
+        self, place: VisitContext, plan: BatchPlan, private: Named, shared: Named
     ) -> dict[str, Tensor]:
         """Each client's version of the shared part.  Paper: algo:FLIC-FEDREP, steps 13-14."""
         apart = {name: shared[name] for name in sorted(self.apart_names())}
@@ -288,7 +288,7 @@ class NetworkMethod(Algorithm):
 
     def terms(
         self,
-        place: Workplace,
+        place: VisitContext,
         private: Named,
         shared: Named,
         batch: Batch,
@@ -301,7 +301,7 @@ class NetworkMethod(Algorithm):
         terms = {"data": data_loss(self.model.apply(theta, latent), batch)}
         return terms | self.extra_terms(place, private, shared, theta, latent, batch)
 
-    def masks(self, place: Workplace, batch: Batch) -> Sequence[Tensor]:
+    def masks(self, place: VisitContext, batch: Batch) -> Sequence[Tensor]:
         """Dropout factors of the working clients."""
         if not place.stack.embedding.dropout:
             return ()
@@ -320,7 +320,7 @@ class NetworkMethod(Algorithm):
             parameters, losses, plan.working, optimiser=training.optimiser, weight_decay=decay
         )
 
-    def updates(self, place: Workplace, private: Named, shared: Named) -> list[Update]:
+    def updates(self, place: VisitContext, private: Named, shared: Named) -> list[Update]:
         """What each client of the stack sends.  Paper: algo:FLIC-FEDREP, step 16."""
         return [
             Update(client.name, self.entries(place, i, private, shared))
@@ -341,14 +341,14 @@ class NetworkMethod(Algorithm):
         """Shared copies that a phase of their own trains after the local steps."""
         return set(self.shared_names) if self.rule.has_shared_phase else set()
 
-    def score(self, place: Workplace, private: Named, shared: Named, latent: Tensor) -> Tensor:
+    def score(self, place: VisitContext, private: Named, shared: Named, latent: Tensor) -> Tensor:
         """Class scores, or encoded responses, of embedded rows."""
         del place
         return self.model.apply(self.theta(private, shared), latent)
 
     def extra_terms(
         self,
-        place: Workplace,
+        place: VisitContext,
         private: Named,
         shared: Named,
         theta: Named,
@@ -360,7 +360,7 @@ class NetworkMethod(Algorithm):
         return {}
 
     def entries(
-        self, place: Workplace, client: int, private: Named, shared: Named
+        self, place: VisitContext, client: int, private: Named, shared: Named
     ) -> dict[str, Entry]:
         """What one client of the stack sends: its version of α."""
         personal = {n: private[n] for n in self.personal_names}

@@ -22,7 +22,7 @@ from flic.methods.network import NetworkMethod
 from flic.page.contents import Gain, Gains, Measure, Report, Round
 from flic.runs.latent import Reading, alignment, latent, read, traffic
 from flic.runs.metrics import KEYS, Scores, scores_at
-from flic.runs.run_folder import alone_in, data_of, origin_of, read_config, workshop_of
+from flic.runs.run_folder import alone_in, data_of, engine_of, origin_of, read_config
 
 REFERENCE = "local"
 ROWS = "rows and labels"
@@ -87,11 +87,11 @@ def report_of_run(folder: Path) -> Report:
 
 def _seen(config: RunConfig, data: FederatedData, journal: DiskJournal) -> Reading | None:
     """What the last checkpoint makes of all rows; None of a method without networks."""
-    workshop = workshop_of(config, data)
-    if not isinstance(workshop.algorithm, NetworkMethod) or journal.server is None:
+    engine = engine_of(config, data)
+    if not isinstance(engine.algorithm, NetworkMethod) or journal.server is None:
         return None
     width = config.engine.stack_width
-    return read(workshop.roster, workshop.algorithm, journal, stack_width=width)
+    return read(engine.roster, engine.algorithm, journal, stack_width=width)
 
 
 def _round(record: Mapping[str, Any], key: str) -> Round:

@@ -13,14 +13,14 @@ from torch import Tensor
 from flic.methods.flic.method import FACTOR, MEAN, Flic
 from flic.methods.network import NetworkMethod
 from flic.methods.protocol import ServerState
-from flic.methods.context import Workplace
+from flic.methods.context import VisitContext
 from flic.methods.flic.anchors import Anchors
 from flic.methods.flic.meta import MAP
 from flic.data.client_data import ClientData
 from flic.data.stacked import StackedRows
 from flic.data.task import Regression, Task
 from flic.engine.journal import Journal
-from flic.engine.clients import Roster
+from flic.engine.clients import Clients
 from flic.gaussians import Gaussian, wasserstein2_sq, wasserstein2_sq_interval
 from flic.engine.traffic import ClientTraffic, SentTensor
 from flic.seeding import generator
@@ -101,7 +101,7 @@ class Reading:
 
 
 def read(
-    roster: Roster, algorithm: NetworkMethod, journal: Journal, *, stack_width: int
+    roster: Clients, algorithm: NetworkMethod, journal: Journal, *, stack_width: int
 ) -> Reading:
     """Every client's rows through its own φ."""
     server = journal.server or algorithm.init_server()
@@ -126,7 +126,7 @@ def read(
 
 
 def held_out(
-    roster: Roster, algorithm: NetworkMethod, journal: Journal, *, stack_width: int
+    roster: Clients, algorithm: NetworkMethod, journal: Journal, *, stack_width: int
 ) -> dict[str, Tensor]:
     """Scores that every client's model gives its test rows."""
     server = journal.server or algorithm.init_server()
@@ -140,20 +140,20 @@ def held_out(
 
 
 def _place(
-    roster: Roster,
+    roster: Clients,
     algorithm: NetworkMethod,
     server: ServerState,
     journal: Journal,
     names: Sequence[str],
-) -> Workplace:
+) -> VisitContext:
     states = [
         algorithm.init_client(roster[name], roster.architecture(name)) if state is None else state
         for name, state in zip(names, journal.states(names), strict=True)
     ]
-    return Workplace(server, roster.stack(names, states), roster.stacked_data(names), ())
+    return VisitContext(server, roster.stack(names, states), roster.stacked_data(names), ())
 
 
-def _seen(algorithm: NetworkMethod, place: Workplace, shared: Named) -> Iterator[Seen]:
+def _seen(algorithm: NetworkMethod, place: VisitContext, shared: Named) -> Iterator[Seen]:
     """Both splits of every client of a stack."""
     phi = algorithm.phi(place, place.stack.private, shared)
     for split in SPLITS:
@@ -166,7 +166,7 @@ def _seen(algorithm: NetworkMethod, place: Workplace, shared: Named) -> Iterator
 
 
 def _own_anchors(
-    algorithm: NetworkMethod, place: Workplace, shared: Named, i: int, client: ClientData
+    algorithm: NetworkMethod, place: VisitContext, shared: Named, i: int, client: ClientData
 ) -> dict[int, Gaussian]:
     """The client's copy of the anchor of each of its classes; none of responses."""
     if not isinstance(algorithm, Flic) or algorithm.is_regression:

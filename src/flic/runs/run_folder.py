@@ -33,10 +33,10 @@ from flic.errors import RunFolderError
 from flic.engine.checkpoint import DiskJournal, Origin
 from flic.engine.journal import Journal, MemoryJournal
 from flic.engine.rounds import Schedule, Simulation
-from flic.engine.clients import Roster
+from flic.engine.clients import Clients
 from flic.engine.runners import one_thread, open_runner
 from flic.engine.sampling import num_active
-from flic.engine.engine import Workshop
+from flic.engine.engine import Engine
 from flic.files import alone_in, make_folder, read_json, write_atomically
 from flic.runs.metrics import Outcome, Record, round_scores
 
@@ -95,7 +95,7 @@ def refuse_impossible(configs: Sequence[RunConfig]) -> None:
     data = configs[0].data.make(seed=configs[0].seed)
     refuse_unusable(data)
     for config in configs:
-        workshop_of(config, data).algorithm.init_server()
+        engine_of(config, data).algorithm.init_server()
         num_active(len(data.clients), config.training.participation)
 
 
@@ -187,22 +187,22 @@ def _advance(
     config: RunConfig, data: FederatedData, journal: Journal, *, workers: int, on_step: OnStep
 ) -> Sequence[str]:
     """Do all steps that the journal does not hold yet; what the method says of the result."""
-    workshop = workshop_of(config, data)
-    with open_runner(workshop, workers=workers) as runner:
-        simulation = Simulation(workshop, _schedule(config, workers), journal, runner)
+    engine = engine_of(config, data)
+    with open_runner(engine, workers=workers) as runner:
+        simulation = Simulation(engine, _schedule(config, workers), journal, runner)
         for record in simulation.steps():
             on_step(record, simulation.num_steps(), len(journal.records))
-    return workshop.algorithm.explain(journal.server) if journal.server is not None else ()
+    return engine.algorithm.explain(journal.server) if journal.server is not None else ()
 
 
-def workshop_of(config: RunConfig, data: FederatedData) -> Workshop:
+def engine_of(config: RunConfig, data: FederatedData) -> Engine:
     """All that a run needs to do its work."""
     data = data.with_validation(config.evaluation.validation_share, seed=config.seed)
     dtype = config.engine.torch_dtype
-    roster = Roster(data, config.embedding, dtype=dtype)
+    roster = Clients(data, config.embedding, dtype=dtype)
     population, seed = roster.population, config.seed
     algorithm = build_algorithm(config.method, config, population, seed=seed, dtype=dtype)
-    return Workshop(algorithm, roster, seed)
+    return Engine(algorithm, roster, seed)
 
 
 def _schedule(config: RunConfig, workers: int) -> Schedule:

@@ -16,8 +16,8 @@ import torch
 from flic.data.client_data import FederatedData
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification
-from flic.engine.clients import Roster
-from flic.engine.engine import Workshop
+from flic.engine.clients import Clients
+from flic.engine.engine import Engine
 from flic.engine.journal import MemoryJournal, Record
 from flic.engine.rounds import Simulation
 from flic.engine.sampling import num_active
@@ -155,20 +155,20 @@ class Network(Candidate):
         """The whole run; `on_step` may look at it after every step."""
         own = settings.method_with(self.changes)
         roster, algorithm = self._build(encoded, own, seed)
-        workshop = Workshop(algorithm, roster, seed)
-        run = Run(roster, algorithm, MemoryJournal(), own, TrafficCounter(workshop))
-        for record in Simulation(workshop, schedule(own), run.journal, run.runner).steps():
+        engine = Engine(algorithm, roster, seed)
+        run = Run(roster, algorithm, MemoryJournal(), own, TrafficCounter(engine))
+        for record in Simulation(engine, schedule(own), run.journal, run.runner).steps():
             on_step(record, run)
         return run
 
     def _build(
         self, encoded: EncodedFederation, own: MethodSettings, seed: int
-    ) -> tuple[Roster, Algorithm]:
+    ) -> tuple[Clients, Algorithm]:
         views = self.views(encoded)
         silos = [silo for silo in encoded.silos if silo.name in views]
         clients = tuple(in_space(s, views[s.name][1], views[s.name][0]) for s in silos)
         data = FederatedData("tables", encoded.task, clients)
-        roster = Roster(data, own.embedding, dtype=torch.float32)
+        roster = Clients(data, own.embedding, dtype=torch.float32)
         return roster, build_algorithm(self.method, own, roster.population, seed=seed)
 
     def refuse(self, encoded: EncodedFederation, settings: FitSettings) -> None:
@@ -202,7 +202,7 @@ class Network(Candidate):
 class Run:
     """A run in memory, as far as it has come."""
 
-    roster: Roster
+    roster: Clients
     algorithm: Algorithm
     journal: MemoryJournal
     settings: MethodSettings

@@ -20,7 +20,7 @@ RowScores = Mapping[str, Mapping[str, np.ndarray]]
 
 
 @dataclass(frozen=True)
-class Experience:
+class CandidatePrior:
     """What the federation knows of one candidate's advantage over the reference."""
 
     mean: float  # D
@@ -47,14 +47,14 @@ class Choice:
     own_weight: float  # of the client's own rows where the candidates are told apart, 0 … 1
 
 
-def experience(scores: RowScores, reference: str) -> dict[str, Experience]:
+def experience(scores: RowScores, reference: str) -> dict[str, CandidatePrior]:
     """The federation's experience with each candidate, over the clients it serves."""
     found = {}
     for candidate, by_client in scores.items():
         own = [_advantage(scores, candidate, reference, client) for client in by_client]
         means, noise = np.array([m for m, _ in own]), np.array([v for _, v in own])
         spread = means.var(ddof=1) - noise.mean() if len(own) > 1 else 0.0
-        found[candidate] = Experience(float(means.mean()), float(max(0.0, spread)))
+        found[candidate] = CandidatePrior(float(means.mean()), float(max(0.0, spread)))
     return found
 
 
@@ -69,7 +69,7 @@ def _advantage(
 
 
 def estimates(
-    scores: RowScores, known: Mapping[str, Experience], reference: str, client: str
+    scores: RowScores, known: Mapping[str, CandidatePrior], reference: str, client: str
 ) -> dict[str, Estimate]:
     """Expected advantage of each candidate for a client."""
     found = {}

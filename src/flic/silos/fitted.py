@@ -12,7 +12,7 @@ from torch import Tensor
 from flic.data.task import Classification, Task
 from flic.engine.journal import Record
 from flic.errors import ConfigError, DataError
-from flic.silos.choice import Experience
+from flic.silos.choice import CandidatePrior
 from flic.silos.linked_columns import LinkedState
 from flic.silos.mixing import Weighed
 from flic.silos.model import Features, Model, tempered
@@ -142,7 +142,7 @@ class FittedFederation:
     verdict: Verdict
     clients: Mapping[str, FittedClient]
     shared: Mapping[str, Tensor]  # {α, μ} of flic, all that a newcomer is given
-    known: Mapping[str, Experience]  # with each candidate, for a newcomer's choice
+    known: Mapping[str, CandidatePrior]  # with each candidate, for a newcomer's choice
     temperatures: Mapping[str, float]
     weights: Weighed  # of candidates in the mix of a newcomer
     records: Sequence[Record]  # of flic's rounds

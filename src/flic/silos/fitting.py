@@ -14,7 +14,7 @@ from flic.errors import ConfigError
 from flic.silos.candidate import Learned
 from flic.silos.candidates import CANDIDATES, FlicNetwork, Network
 from flic.silos.encoding import EncodedFederation
-from flic.silos.evaluation import Bench, Trial, work_through
+from flic.silos.evaluator import Evaluator, Trial, work_through
 from flic.silos.fitted import FittedClient, FittedFederation
 from flic.silos.linked_columns import LinkedColumns, explanations
 from flic.silos.mixing import Mix, Weighed
@@ -44,10 +44,10 @@ def fit(
     """
     refuse(federation, settings)
     with shelf.alone() if shelf else nullcontext():
-        return _fit(Bench(federation, settings, shelf=shelf), workers, on_step)
+        return _fit(Evaluator(federation, settings, shelf=shelf), workers, on_step)
 
 
-def _fit(bench: Bench, workers: int, on_step: OnStep) -> FittedFederation:
+def _fit(bench: Evaluator, workers: int, on_step: OnStep) -> FittedFederation:
     federation, settings = bench.federation, bench.settings
     splits = outer_splits(federation.tables, settings)
     total = len(splits) + 2
@@ -94,7 +94,7 @@ def refuse(federation: TableFederation, settings: FitSettings) -> None:
     """Refuse, before work starts, settings with which these tables cannot be fitted."""
     _refuse_candidates(settings, federation.task.name)
     outer_splits(federation.tables, settings)
-    bench = Bench(federation, settings)
+    bench = Evaluator(federation, settings)
     encoded = bench.encode({t.name: (np.arange(len(t)), np.arange(0)) for t in federation.tables})
     for name in bench.served:
         candidate = bench.offered[name]
@@ -124,7 +124,7 @@ def _refuse_candidates(settings: FitSettings, task: TaskName) -> None:
         )
 
 
-def _learn_kept(bench: Bench, encoded: EncodedFederation, final: Trial) -> dict[str, Learned]:
+def _learn_kept(bench: Evaluator, encoded: EncodedFederation, final: Trial) -> dict[str, Learned]:
     """Models of all rows by every candidate that someone keeps, or that newcomers may join."""
     kept = {choice.candidate for choice in final.choices["kept"].values()}
     return bench.learn_all({*kept, FlicNetwork.name, LinkedColumns.name}, encoded, final)

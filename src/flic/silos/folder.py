@@ -35,7 +35,7 @@ from flic.errors import DamagedModel, RunFolderError
 from flic.files import make_folder, parse_json, read_bytes, read_json, write_atomically
 from flic.notation import json_values
 from flic.silos.card import model_card
-from flic.silos.choice import Experience
+from flic.silos.choice import CandidatePrior
 from flic.silos.encoding import linked_names
 from flic.silos.fitted import FittedClient, FittedFederation
 from flic.silos.linked_columns import LinkedState
@@ -253,7 +253,7 @@ def _federation(body: Mapping[str, Any], files: Mapping[str, bytes]) -> FittedFe
         clients={n: _client(place, files, task, labels) for n, place in body["clients"].items()},
         shared=load_tensors(files["shared.safetensors"]),
         linked=_linked(body["linked"], files["linked.safetensors"]),
-        known={name: Experience(**known) for name, known in body["known"].items()},
+        known={name: CandidatePrior(**known) for name, known in body["known"].items()},
         temperatures=body["temperatures"],
         weights=body["weights"],
         records=parse_json(files["rounds.json"]),

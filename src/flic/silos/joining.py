@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from flic.data.client_data import FederatedData
-from flic.data.task import Task as Question
-from flic.engine.clients import Roster
-from flic.engine.engine import Stage, Task, Workshop
+from flic.data.task import Task
+from flic.engine.clients import Clients
+from flic.engine.engine import Engine, Job, Stage
 from flic.engine.runners import one_thread
 from flic.errors import ConfigError
 from flic.method_settings import Duration, MethodSettings
@@ -23,7 +23,7 @@ from flic.methods.protocol import ServerState
 from flic.silos.candidate import Candidate, Learned
 from flic.silos.candidates import CANDIDATES, FlicNetwork
 from flic.silos.encoding import EncodedFederation, EncodedSilo, in_space, linked_features
-from flic.silos.evaluation import Before, Bench, work_through
+from flic.silos.evaluator import Evaluator, Prior, work_through
 from flic.silos.fitted import FittedClient, FittedFederation
 from flic.silos.linked_columns import JoinedLinked, LinkedColumns, explanations
 from flic.silos.mixing import Mix
@@ -52,18 +52,18 @@ class JoinedFlic(Candidate):
         return Learned({s.name: self._join(s, encoded.task, own, seed) for s in encoded.silos})
 
     def _join(
-        self, silo: EncodedSilo, task: Question, settings: MethodSettings, seed: int
+        self, silo: EncodedSilo, task: Task, settings: MethodSettings, seed: int
     ) -> NetworkModel:
         name = silo.name
         client = in_space(silo, range(silo.data.schema.dim), silo.data.schema.space)
         data = FederatedData("newcomer", task, (client,))
-        roster = Roster(data, settings.embedding, dtype=torch.float32)
+        roster = Clients(data, settings.embedding, dtype=torch.float32)
         algorithm = build_algorithm(FlicNetwork.method, settings, roster.population, seed=seed)
-        workshop, server = Workshop(algorithm, roster, seed), ServerState(0, self._shared)
+        engine, server = Engine(algorithm, roster, seed), ServerState(0, self._shared)
         state: Mapping[str, Tensor] | None = None
         stages: tuple[Stage, ...] = ("prepare", "adapt")
         for stage in stages:
-            state = workshop.do(Task(stage, server, (name,), [state])).states[name]
+            state = engine.do(Job(stage, server, (name,), [state])).states[name]
         return NetworkModel(
             method=FlicNetwork.method,
             settings=settings,
@@ -90,19 +90,19 @@ class JoinedOffsets(Candidate):
         del settings  # the network keeps its own
         return Learned({s.name: self._join(s, encoded.task, seed) for s in encoded.silos})
 
-    def _join(self, silo: EncodedSilo, task: Question, seed: int) -> NetworkModel:
+    def _join(self, silo: EncodedSilo, task: Task, seed: int) -> NetworkModel:
         known = set(self._model.schema.features)
         names = linked_features(silo)[0]
         inputs = tuple(i for i, feature in enumerate(names) if feature in known)
         client = in_space(silo, inputs, self._model.schema.space)
         method, own = self._model.method, self._model.settings
-        roster = Roster(
+        roster = Clients(
             FederatedData("client", task, (client,)), own.embedding, dtype=torch.float32
         )
         algorithm = build_algorithm(method, own, roster.population, seed=seed)
         server = ServerState(0, self._model.shared)
-        workshop = Workshop(algorithm, roster, seed)
-        answer = workshop.do(Task("adapt", server, (client.name,), [None]))
+        engine = Engine(algorithm, roster, seed)
+        answer = engine.do(Job("adapt", server, (client.name,), [None]))
         return replace(
             self._model,
             task=task,
@@ -137,11 +137,11 @@ def join(fitted: FittedFederation, table: SiloTable, *, workers: int = 1) -> Fit
     if fitted.linked is not None:
         offered[LinkedColumns.name] = JoinedLinked(fitted.linked)
     offered[Mix.name] = CANDIDATES[Mix.name]
-    bench = Bench(
+    bench = Evaluator(
         TableFederation(fitted.task, fitted.labels, (table,)),
         fitted.settings,
         {name: candidate for name, candidate in offered.items() if name in fitted.known},
-        Before(fitted.known, fitted.temperatures, fitted.weights),
+        Prior(fitted.known, fitted.temperatures, fitted.weights),
     )
     splits = outer_splits([table], fitted.settings)
     results = list(work_through(bench, splits, workers=workers))

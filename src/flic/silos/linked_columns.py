@@ -13,24 +13,26 @@ from torch import Tensor
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema, SharedFeatures
 from flic.data.task import Task
-from flic.engine.clients import Roster
-from flic.engine.engine import Workshop
+from flic.engine.clients import Clients
+from flic.engine.engine import Engine
 from flic.engine.journal import MemoryJournal
 from flic.engine.rounds import Simulation
 from flic.engine.traffic import TrafficCounter
-from flic.methods.linked.agreement import Agreed
-from flic.methods.linked.client import Known
+from flic.methods.linked.agreement import Agreement
+from flic.methods.linked.client import LinkedClient
 from flic.methods.linked.client_sums import Sent
 from flic.methods.linked.hiding import rare_indicators
 from flic.methods.linked.link_checks import unlike
 from flic.methods.linked.method import Linked
-from flic.methods.linked.tuning import EXPERTS
+from flic.methods.linked.tuning import PREDICTORS
 from flic.shapes import Named
 from flic.silos.candidate import Candidate, Learned, schedule
 from flic.silos.encoding import EncodedFederation, EncodedSilo, linked_features, linked_spaces
 from flic.silos.models import LinkedModel
 from flic.silos.settings import FitSettings
 from flic.tables.encoder import TableEncoder
+
+LinkedClients = Mapping[str, LinkedClient]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,11 +41,11 @@ class LinkedState:
 
     spaces: Mapping[str, SharedFeatures] = field(default_factory=dict[str, SharedFeatures])
     seed: int = 0
-    tensors: Named = field(default_factory=dict[str, Tensor])  # everyone's sums and merits
+    tensors: Named = field(default_factory=dict[str, Tensor])  # everyone's sums and scores
 
-    def agreed(self, settings: FitSettings, task: Task) -> Agreed:
+    def agreed(self, settings: FitSettings, task: Task) -> Agreement:
         """What clients agree on."""
-        return Agreed(settings.method.linked, self.spaces, task, self.seed)
+        return Agreement(settings.method.linked, self.spaces, task, self.seed)
 
     def space_of(self, names: Sequence[str]) -> str | None:
         """Space that has most of some features; None if none has any."""
@@ -69,15 +71,15 @@ class LinkedColumns(Candidate):
         least = settings.method.linked.min_rows
         clients = tuple(in_shared_units(silo, spaces[silo.name], least=least) for silo in silos)
         data = FederatedData("tables", encoded.task, clients)
-        roster = Roster(data, settings.method.embedding, dtype=torch.float32)
+        roster = Clients(data, settings.method.embedding, dtype=torch.float32)
         algorithm = Linked(settings.method, roster.population, seed=seed, dtype=torch.float64)
-        journal, workshop = MemoryJournal(), Workshop(algorithm, roster, seed)
-        runner = TrafficCounter(workshop)
-        for _ in Simulation(workshop, schedule(settings.method), journal, runner).steps():
+        journal, engine = MemoryJournal(), Engine(algorithm, roster, seed)
+        runner = TrafficCounter(engine)
+        for _ in Simulation(engine, schedule(settings.method), journal, runner).steps():
             pass
         assert journal.server is not None
         state = LinkedState(algorithm.agreed.shared, seed, journal.server.shared)
-        known = {c.name: Known(algorithm.agreed, state.tensors, c) for c in clients}
+        known = {c.name: LinkedClient(algorithm.agreed, state.tensors, c) for c in clients}
         models = {silo.name: _model(known[silo.name], silo) for silo in silos}
         return Learned(models, journal.records, state.tensors, state, runner.sent())
 
@@ -107,12 +109,12 @@ class JoinedLinked(Candidate):
         models = {}
         for silo, space in self._linked(encoded):
             client = in_shared_units(silo, space)
-            known = Known(agreed, self._state.tensors, client, self._sent)
+            known = LinkedClient(agreed, self._state.tensors, client, self._sent)
             models[silo.name] = _model(known, silo)
         return Learned(models)
 
 
-def _model(known: Known, silo: EncodedSilo) -> LinkedModel:
+def _model(known: LinkedClient, silo: EncodedSilo) -> LinkedModel:
     """The client's model for rows in its own units, and what of everyone's sums is its own."""
     model = in_own_units(known.model(), silo)
     sent: Sent = {"linear": known.pool.sent("linear"), "mapped": known.pool.sent("mapped")}
@@ -164,7 +166,7 @@ def explanations(
     silos = {silo.name: silo for silo in encoded.silos}
     least = settings.method.linked.min_rows if sent is None else 1
     known = {
-        name: Known(agreed, linked.tensors, in_shared_units(silo, space, least=least), sent)
+        name: LinkedClient(agreed, linked.tensors, in_shared_units(silo, space, least=least), sent)
         for name, silo in silos.items()
         for space in [linked.space_of(linked_features(silo)[0])]
         if space is not None
@@ -172,12 +174,14 @@ def explanations(
     return sentences({name: silo.encoder for name, silo in silos.items()}, known)
 
 
-def sentences(encoders: Mapping[str, TableEncoder], known: Mapping[str, Known]) -> list[str]:
-    """Columns that are unlike the others', which expert serves whom, and which links carry it."""
-    return [*_unlike(encoders, known), *_experts(known), *_carriers(encoders, known)]
+def sentences(encoders: Mapping[str, TableEncoder], known: LinkedClients) -> list[str]:
+    """Columns unlike the others', what serves each client best, and the links it rests on."""
+    return [*_unlike(encoders, known), *_predictors(known), *_carriers(encoders, known)]
 
 
-def _unlike(encoders: Mapping[str, TableEncoder], known: Mapping[str, Known]) -> Iterator[str]:
+def _unlike(
+    encoders: Mapping[str, TableEncoder], known: Mapping[str, LinkedClient]
+) -> Iterator[str]:
     """The odd client of each feature; others are far off because of it."""
     found: dict[tuple[str, str], list[tuple[float, str, str]]] = {}
     for name, own in known.items():
@@ -215,20 +219,22 @@ def _distance(found: tuple[float, str, str]) -> float:
     return abs(found[0])
 
 
-def _experts(known: Mapping[str, Known]) -> Iterator[str]:
+def _predictors(known: LinkedClients) -> Iterator[str]:
     for name, own in known.items():
-        merits, weights = own.best_merits(), own.model()["weights"].tolist()
+        scores, weights = own.best_scores(), own.model()["weights"].tolist()
         gains = [
-            f"{expert} {merits[expert] - merits['own']:+.3f} (weight {weight:.0%})"
-            for expert, weight in zip(EXPERTS[1:], weights[1:], strict=True)
+            f"{predictor} {scores[predictor] - scores['own']:+.3f} (weight {weight:.0%})"
+            for predictor, weight in zip(PREDICTORS[1:], weights[1:], strict=True)
         ]
         yield (
-            f"client '{name}': cross-validated {own.question.word} of its linked columns against "
-            f"its own rows alone: {', '.join(gains)}, mix {merits['mix'] - merits['own']:+.3f}."
+            f"client '{name}': cross-validated {own.tuning.word} of its linked columns against "
+            f"its own rows alone: {', '.join(gains)}, mix {scores['mix'] - scores['own']:+.3f}."
         )
 
 
-def _carriers(encoders: Mapping[str, TableEncoder], known: Mapping[str, Known]) -> Iterator[str]:
+def _carriers(
+    encoders: Mapping[str, TableEncoder], known: Mapping[str, LinkedClient]
+) -> Iterator[str]:
     """The links that a client would miss most."""
     for name, own in known.items():
         encoder, keys = encoders[name], own.client.schema.features
@@ -243,7 +249,7 @@ def _carriers(encoders: Mapping[str, TableEncoder], known: Mapping[str, Known]) 
         told = [f"'{source}' {worth[source]:+.3f}" for source in best if worth[source] >= 0.0005]
         yield (
             f"client '{name}': its links are worth most at {', '.join(told)}: so much of the "
-            f"cross-validated {own.question.word} is lost without each."
+            f"cross-validated {own.tuning.word} is lost without each."
             if told
             else f"client '{name}': no single link of its {len(features)} is missed by itself."
         )

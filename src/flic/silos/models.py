@@ -15,7 +15,7 @@ from torch import Tensor
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification, Regression, Task
-from flic.engine.clients import Roster
+from flic.engine.clients import Clients
 from flic.errors import ConfigError, DamagedModel
 from flic.method_settings import MethodSettings
 from flic.methods import build_algorithm
@@ -129,9 +129,9 @@ class NetworkModel(Model):
     # products of many rows and of one are rounded differently.
 
     @cached_property
-    def _roster(self) -> Roster:
+    def _roster(self) -> Clients:
         data = FederatedData("prediction", self.task, (self.client,))
-        return Roster(data, self.settings.embedding, dtype=torch.float64)
+        return Clients(data, self.settings.embedding, dtype=torch.float64)
 
     @cached_property
     def _algorithm(self) -> Algorithm:

@@ -15,7 +15,7 @@ from flic.methods.network import NetworkMethod
 from flic.runs.latent import alignment, held_out, latent, read
 from flic.silos.candidate import STACK_WIDTH
 from flic.silos.candidates import FlicNetwork, Run
-from flic.silos.evaluation import Bench
+from flic.silos.evaluator import Evaluator
 from flic.silos.metrics import figures
 from flic.silos.model import log_probabilities, tempered
 from flic.silos.splits import Rows
@@ -23,7 +23,7 @@ from flic.silos.splits import Rows
 POINTS = 50  # rounds that are measured, about
 
 
-def report_data(bench: Bench, rows: Rows, temperature: float | None) -> dict[str, Any]:
+def report_data(bench: Evaluator, rows: Rows, temperature: float | None) -> dict[str, Any]:
     """Plain values for the report; empty where flic is not among the candidates.
 
     The temperature is that of flic on the training rows, as in the verdict.
@@ -56,7 +56,7 @@ def _is_measured(record: Record, rounds: int) -> bool:
     return is_due and record["round"] >= 0
 
 
-def _score(bench: Bench, run: Run, temperature: float | None) -> float:
+def _score(bench: Evaluator, run: Run, temperature: float | None) -> float:
     """The verdict's metric of held-out rows, mean over the clients for whom it is defined."""
     assert isinstance(run.algorithm, NetworkMethod)
     task = bench.federation.task
@@ -72,7 +72,7 @@ def _score(bench: Bench, run: Run, temperature: float | None) -> float:
     return float(np.mean(known)) if known else float("nan")
 
 
-def _with_names(found: dict[str, Any], bench: Bench) -> dict[str, Any]:
+def _with_names(found: dict[str, Any], bench: Evaluator) -> dict[str, Any]:
     """Classes by their names instead of their positions."""
     names = {str(i): name for i, name in enumerate(bench.federation.labels)}
     cells = (*found["latent"]["points"], *found["latent"]["anchors"], *found["alignment"])

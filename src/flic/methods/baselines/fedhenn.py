@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flic.data.batches import Batch
-from flic.methods.context import Workplace
+from flic.methods.context import VisitContext
 from flic.methods.network import NetworkMethod
 from flic.methods.protocol import Entry, ServerState
 from flic.networks.descent import Losses
@@ -38,7 +38,7 @@ class FedHeNN(NetworkMethod):
 
     def extra_terms(
         self,
-        place: Workplace,
+        place: VisitContext,
         private: Named,
         shared: Named,
         theta: Named,
@@ -52,7 +52,7 @@ class FedHeNN(NetworkMethod):
         return {"cka": self.settings.fedhenn.weight * (1 - cka(own, average))}
 
     def entries(
-        self, place: Workplace, client: int, private: Named, shared: Named
+        self, place: VisitContext, client: int, private: Named, shared: Named
     ) -> dict[str, Entry]:
         """The client's kernel of the probe inputs."""
         with torch.no_grad():
@@ -62,7 +62,7 @@ class FedHeNN(NetworkMethod):
         return {KERNEL: Entry(kernel.clone(), weight)}
 
     def _kernel(
-        self, place: Workplace, private: Named, theta: Named, *, clients: int
+        self, place: VisitContext, private: Named, theta: Named, *, clients: int
     ) -> Float[Tensor, "clients probes probes"]:
         """Linear kernels of the representations, the input of the last layer."""
         probes = place.server.shared[PROBES]

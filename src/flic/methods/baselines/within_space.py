@@ -14,7 +14,7 @@ from torch import Tensor
 from flic.data.client_data import ClientData
 from flic.errors import ConfigError
 from flic.method_settings import MethodSettings
-from flic.methods.context import Workplace
+from flic.methods.context import VisitContext
 from flic.methods.network import NetworkMethod
 from flic.methods.protocol import Entry, Population, ServerState
 from flic.networks.base import Embedding
@@ -56,12 +56,12 @@ class WithinSpace(NetworkMethod):
         private = super().init_client(client, embedding)
         return {n: private[n] for n in private if n in self.personal_names}
 
-    def each_shared(self, place: Workplace) -> dict[str, Tensor]:
+    def each_shared(self, place: VisitContext) -> dict[str, Tensor]:
         """Body of each client's own space, first layer restricted to its own features."""
         bodies = [self._body(place, client) for client in place.data.clients]
         return {name: torch.stack([body[name] for body in bodies]) for name in bodies[0]}
 
-    def _body(self, place: Workplace, client: ClientData) -> dict[str, Tensor]:
+    def _body(self, place: VisitContext, client: ClientData) -> dict[str, Tensor]:
         prefix, shared = _prefix(client.schema.space), place.server.shared
         names = self._body_names | self.shared_names
         body = {name: shared[prefix + name] for name in names if prefix + name in shared}
@@ -93,11 +93,11 @@ class WithinSpace(NetworkMethod):
         ]
         return {name for kind in kinds for name in kind}
 
-    def phi(self, place: Workplace, private: Named, shared: Named) -> Named:
+    def phi(self, place: VisitContext, private: Named, shared: Named) -> Named:
         return under("embedding.", shared)
 
     def entries(
-        self, place: Workplace, client: int, private: Named, shared: Named
+        self, place: VisitContext, client: int, private: Named, shared: Named
     ) -> dict[str, Entry]:
         """The client's version of its space's body, the first layer feature by feature."""
         data = place.data.clients[client]

@@ -19,7 +19,7 @@ from flic.data.stacked import StackedData
 from flic.data.task import Regression
 from flic.gaussians import Gaussian, bures_barycentre, sqrtm
 from flic.method_settings import Duration, MethodSettings
-from flic.methods.context import Workplace
+from flic.methods.context import VisitContext
 from flic.methods.flic.anchors import Anchors, factor_name, initial_anchors, mean_name
 from flic.methods.flic.losses import alignment_loss, calibration_loss
 from flic.methods.flic.meta import (
@@ -143,7 +143,9 @@ class Flic(NetworkMethod):
         """
         if DISTANCES in server.shared:
             return Visit(stack, [self._tell_distances(client) for client in data.clients], {})
-        return self._align(Workplace(server, stack, data, rngs), self.settings.pretraining.epochs)
+        return self._align(
+            VisitContext(server, stack, data, rngs), self.settings.pretraining.epochs
+        )
 
     @property
     def preparations(self) -> int:
@@ -155,13 +157,13 @@ class Flic(NetworkMethod):
         told = pairs_to_send(distances, dtype=self.dtype)
         return Update(client.name, {name: Entry(value, 1.0) for name, value in told.items()})
 
-    def seen_by_anchors(self, place: Workplace) -> StackedData:
+    def seen_by_anchors(self, place: VisitContext) -> StackedData:
         """The stack with a slot for each of its anchors: meta-classes, or classes."""
         if MAP not in place.server.shared:
             return place.data
         return ByMetaClass.view(place.data, place.server.shared[MAP])
 
-    def plan(self, place: Workplace, duration: Duration, batch_size: int) -> BatchPlan:
+    def plan(self, place: VisitContext, duration: Duration, batch_size: int) -> BatchPlan:
         """Batches of one phase, rows that share an anchor together."""
         return super().plan(replace(place, data=self.seen_by_anchors(place)), duration, batch_size)
 
@@ -170,13 +172,13 @@ class Flic(NetworkMethod):
     ) -> Visit:
         """φ_i fitted to the averaged anchors, as the authors' program does after every round."""
         epochs = self.settings.alignment.realign_epochs
-        return self._align(Workplace(server, stack, data, rngs), epochs)
+        return self._align(VisitContext(server, stack, data, rngs), epochs)
 
     @property
     def _warms_up(self) -> bool:
         return True
 
-    def _align(self, place: Workplace, epochs: int) -> Visit:
+    def _align(self, place: VisitContext, epochs: int) -> Visit:
         """φ_i after descent on Σ_c W2²(μ_c, ν_φi^(c)) alone."""
         stack = place.stack
         plan = self.plan(place, Duration(epochs=epochs), self.settings.pretraining.batch_size)
@@ -198,7 +200,7 @@ class Flic(NetworkMethod):
         )
         return Visit(Stack(stack.embedding, {**stack.private, **phi}), [], terms)
 
-    def each_shared(self, place: Workplace) -> dict[str, Tensor]:
+    def each_shared(self, place: VisitContext) -> dict[str, Tensor]:
         """Copies of α and of the anchors, one per client."""
         anchors = Anchors.of(place.server.shared, self.settings.anchors, self.num_anchors)
         anchors = anchors.copies(self.anchor_of(self.seen_by_anchors(place)))
@@ -226,7 +228,7 @@ class Flic(NetworkMethod):
 
     def extra_terms(
         self,
-        place: Workplace,
+        place: VisitContext,
         private: Named,
         shared: Named,
         theta: Named,
@@ -239,7 +241,7 @@ class Flic(NetworkMethod):
         return self._terms(place, shared, theta, latent, batch)
 
     def _terms(
-        self, place: Workplace, shared: Named, theta: Named, latent: Tensor, batch: Batch
+        self, place: VisitContext, shared: Named, theta: Named, latent: Tensor, batch: Batch
     ) -> Losses:
         settings = self.settings.alignment
         terms: Losses = {}
@@ -251,14 +253,16 @@ class Flic(NetworkMethod):
             terms["calibration"] = settings.calibration_weight * loss
         return terms
 
-    def _targets(self, place: Workplace, shared: Named, latent: Tensor, batch: Batch) -> Targets:
+    def _targets(self, place: VisitContext, shared: Named, latent: Tensor, batch: Batch) -> Targets:
         """Where the batch's rows are pulled to."""
         if self.is_regression:
             return response_targets(batch, shared[MEAN])
         anchors = self._slot_anchors(place, shared)
         return transport_targets(latent, batch, self._target(place, batch, anchors))
 
-    def _calibration(self, place: Workplace, shared: Named, theta: Named, batch: Batch) -> Tensor:
+    def _calibration(
+        self, place: VisitContext, shared: Named, theta: Named, batch: Batch
+    ) -> Tensor:
         """The λ₂ term: J samples of each class, or J samples along the responses."""
         num, clients = self.settings.alignment.anchor_samples, len(batch.x)
         noise = self._noise(place, batch, [num] * clients)
@@ -271,13 +275,13 @@ class Flic(NetworkMethod):
         scores = self._anchor_scores(place, self.model.apply(theta, samples.flatten(1, 2)))
         return calibration_loss(scores, self.seen_by_anchors(place).classes[:clients])
 
-    def _anchor_scores(self, place: Workplace, scores: Tensor) -> Tensor:
+    def _anchor_scores(self, place: VisitContext, scores: Tensor) -> Tensor:
         """Scores of what anchors stand for, from those of the classes."""
         meta_of = place.server.shared.get(MAP)
         return scores if meta_of is None else meta_scores(scores, meta_of)
 
     def _terms_every_batch(
-        self, place: Workplace, shared: Named, theta: Named, latent: Tensor, batch: Batch
+        self, place: VisitContext, shared: Named, theta: Named, latent: Tensor, batch: Batch
     ) -> Losses:
         """The same terms with the anchors fixed, and the authors' own loss of the anchors.
 
@@ -296,7 +300,7 @@ class Flic(NetworkMethod):
         terms["anchors"] = calibration_loss(scores, every_class) + pulled
         return terms
 
-    def _slot_anchors(self, place: Workplace, shared: Named) -> Gaussian:
+    def _slot_anchors(self, place: VisitContext, shared: Named) -> Gaussian:
         """Anchors of each client's own classes, slot by slot; unused slots hold any anchor."""
         clients = torch.arange(len(shared[MEAN]))[:, None]
         slots = self.seen_by_anchors(place).classes[: len(clients)].clamp_min(0)
@@ -306,7 +310,7 @@ class Flic(NetworkMethod):
         """Each client's own copies of all anchors."""
         return Anchors(shared[MEAN], shared.get(FACTOR)).gaussian(self.settings.anchors)
 
-    def _target(self, place: Workplace, batch: Batch, anchors: Gaussian) -> Target:
+    def _target(self, place: VisitContext, batch: Batch, anchors: Gaussian) -> Target:
         """What the batch is transported to: the anchors, or as many samples of them as rows."""
         if self.settings.alignment.target == "closed-form":
             return Target.of(anchors)
@@ -314,7 +318,7 @@ class Flic(NetworkMethod):
         return Target.of_samples(anchors.reparameterise(noise), batch.counts)
 
     def _noise(
-        self, place: Workplace, batch: Batch, nums: Sequence[int]
+        self, place: VisitContext, batch: Batch, nums: Sequence[int]
     ) -> Float[Tensor, "clients slots num k"]:
         """Standard normal ξ: `nums` of each working client for each of its anchors.
 
@@ -329,7 +333,7 @@ class Flic(NetworkMethod):
             own[:used, :num].normal_(generator=rng)
         return noise
 
-    def score(self, place: Workplace, private: Named, shared: Named, latent: Tensor) -> Tensor:
+    def score(self, place: VisitContext, private: Named, shared: Named, latent: Tensor) -> Tensor:
         """Class scores by the head, or by the likelihood of each anchor; or the response."""
         if self.settings.model.predict_by == "head":
             return super().score(place, private, shared, latent)
@@ -342,7 +346,7 @@ class Flic(NetworkMethod):
         return scores if meta_of is None else scores[..., meta_of]
 
     def entries(
-        self, place: Workplace, client: int, private: Named, shared: Named
+        self, place: VisitContext, client: int, private: Named, shared: Named
     ) -> dict[str, Entry]:
         """The client's versions of α and of the anchors: those of its own classes, or all."""
         entries = super().entries(place, client, private, shared)
@@ -362,7 +366,7 @@ class Flic(NetworkMethod):
                 entries[factor_name(anchor_of[c])] = Entry(factor, weight)
         return entries
 
-    def _rows_of_anchors(self, place: Workplace, client: ClientData) -> Mapping[int, int]:
+    def _rows_of_anchors(self, place: VisitContext, client: ClientData) -> Mapping[int, int]:
         """Training rows of each class or meta-class that a client holds."""
         meta_of = place.server.shared.get(MAP)
         if meta_of is None:

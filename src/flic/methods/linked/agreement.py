@@ -29,11 +29,11 @@ DETAILS: Mapping[Scatter, Mapping[Kind, Detail]] = {
 """What is told of the scatter of each kind of sums, from least to most."""
 
 PRIVATE = "private"
-"""The jury of clients that share nothing."""
+"""The group of clients that share nothing."""
 
 
 @dataclass(frozen=True)
-class Everyone:
+class PooledSums:
     """Sums of all clients of a space."""
 
     source: Tensor  # what they were unpacked from
@@ -54,7 +54,7 @@ class Everyone:
 
 
 @dataclass(frozen=True)
-class Agreed:
+class Agreement:
     """What all clients agree on beforehand."""
 
     settings: LinkedConfig
@@ -62,7 +62,7 @@ class Agreed:
     task: Task
     seed: int
     # Made once for all clients that are asked in turn.
-    _everyone: dict[tuple[str, Kind], Everyone] = field(default_factory=dict, compare=False)
+    _everyone: dict[tuple[str, Kind], PooledSums] = field(default_factory=dict, compare=False)
     _layouts: dict[tuple[str, Kind], Layout] = field(default_factory=dict, compare=False)
     _maps: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict, compare=False)
 
@@ -76,7 +76,7 @@ class Agreed:
         """Columns that a response adds to the features."""
         return 0 if isinstance(self.task, Classification) else 1
 
-    def jury(self, space: str) -> str:
+    def group(self, space: str) -> str:
         """Clients that choose settings together: of a space, or of all that share nothing."""
         shares_nothing = len(self.shared) > 1 and not self.shared[space].names
         return PRIVATE if shares_nothing else space
@@ -96,7 +96,7 @@ class Agreed:
             self._layouts[space, kind] = made
         return self._layouts[space, kind]
 
-    def everyone(self, state: Named, space: str, kind: Kind) -> Everyone:
+    def everyone(self, state: Named, space: str, kind: Kind) -> PooledSums:
         """The sums of all."""
         prefix, layout = f"moments.{space}.{kind}.", self.layout(space, kind)
         source = state[prefix + "total"]
@@ -104,7 +104,7 @@ class Agreed:
         if known is None or known.source is not source:
             names = [name for name in layout.shapes if prefix + name in state]
             sums = layout.unpack({name: state[prefix + name] for name in names})
-            known = Everyone(source, sums, sums.mean, sums.deviation)
+            known = PooledSums(source, sums, sums.mean, sums.deviation)
             self._everyone[space, kind] = known
         return known
 
@@ -118,12 +118,12 @@ class Agreed:
         return self._maps[space]
 
 
-def class_of(agreed: Agreed, split: Split) -> Int[Tensor, " rows"]:
+def class_of(agreed: Agreement, split: Split) -> Int[Tensor, " rows"]:
     """Class of each row; all responses are one."""
     return torch.zeros(len(split), dtype=torch.int64) if agreed.responses else split.y
 
 
-def columns_of(agreed: Agreed, split: Split) -> Float[Tensor, "rows own"]:
+def columns_of(agreed: Agreement, split: Split) -> Float[Tensor, "rows own"]:
     """Features of rows, and their response."""
     x = split.x.double()
     return torch.cat([x, split.y.double()[:, None]], 1) if agreed.responses else x

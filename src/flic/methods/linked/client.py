@@ -1,4 +1,4 @@
-"""The experts of linked features: what one client makes of others' sums beside its own rows.
+"""The predictors of linked features: what one client makes of others' sums beside its own rows.
 
 Three discriminants (`discriminants.py`), or ridge regressions: of the client's own rows alone, of
 its features with the linked ones pooled, and of random features of the linked ones. Each is linear
@@ -14,8 +14,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from flic.data.client_data import ClientData
-from flic.methods.linked.agreement import Agreed, class_of
-from flic.methods.linked.client_sums import Pool, Sent, apply_map
+from flic.methods.linked.agreement import Agreement, class_of
+from flic.methods.linked.client_sums import ClientSums, Sent, apply_map
 from flic.methods.linked.discriminants import (
     Base,
     Linear,
@@ -25,15 +25,15 @@ from flic.methods.linked.discriminants import (
     regressions,
     scores,
 )
-from flic.methods.linked.peers import Others, Side, others_at
+from flic.methods.linked.peers import PeerSide, PeerSums, others_at
 from flic.methods.linked.sums import Moments
 from flic.methods.linked.tuning import (
-    EXPERTS,
+    PREDICTORS,
     WEIGHTS,
     Classes,
-    Expert,
+    Predictor,
     Responses,
-    question_of,
+    tuning_of,
 )
 from flic.seeding import generator
 from flic.shapes import Named
@@ -45,28 +45,28 @@ ROWS_AT_ONCE = 512
 """Held-out rows whose answers under all settings are in memory together."""
 
 
-class Known:
+class LinkedClient:
     """What one client knows after the server has answered: others' sums beside its own rows."""
 
     def __init__(
-        self, agreed: Agreed, shared: Named, client: ClientData, sent: Sent | None = None
+        self, agreed: Agreement, shared: Named, client: ClientData, sent: Sent | None = None
     ) -> None:
         self.agreed, self.shared, self.client = agreed, shared, client
-        self.question = question_of(agreed.task)
-        self.pool = Pool(agreed, shared, client, sent)
-        self.jury = agreed.jury(client.schema.space)
+        self.tuning = tuning_of(agreed.task)
+        self.pool = ClientSums(agreed, shared, client, sent)
+        self.group = agreed.group(client.schema.space)
         self.held = torch.tensor(client.classes)
         self.slot = torch.searchsorted(self.held, class_of(agreed, client.train))
 
-    # ---- experts -------------------------------------------------------------------------
+    # ---- predictors -------------------------------------------------------------------------
 
     @cached_property
-    def linear(self) -> Side:
+    def linear(self) -> PeerSide:
         """The client's features as they are."""
-        return Side.linear(self.pool)
+        return PeerSide.linear(self.pool)
 
     @cached_property
-    def _alone(self) -> Others:
+    def _alone(self) -> PeerSums:
         """All of the client's columns, of which nothing that others know is used.
 
         Not even their units, which are of no use where links are wrong.
@@ -79,7 +79,7 @@ class Known:
         # Where links are wrong, the rows may be far from 0 in units of all.
         centre = columns.mean(0).index_fill(0, torch.arange(dim, len(spread)), 0.0)
         base, basis = Base(torch.ones(dim).double()), torch.diag(1 / spread[:dim])
-        return Others((columns - centre) / spread, self._nothing, base, basis, centre[:dim])
+        return PeerSums((columns - centre) / spread, self._nothing, base, basis, centre[:dim])
 
     @cached_property
     def _nothing(self) -> Moments:
@@ -87,12 +87,12 @@ class Known:
         return Moments(*(zeros(*shape) for shape in ((num, width),) * 2 + ((width, width),) * 2))
 
     @cached_property
-    def _joint(self) -> Others:
+    def _joint(self) -> PeerSums:
         """All of the client's columns; others know nothing of the private ones."""
         return others_at(self.pool, self.linear, torch.arange(self.pool.width))
 
     @cached_property
-    def _linked(self) -> Others:
+    def _linked(self) -> PeerSums:
         """The linked columns alone."""
         return others_at(self.pool, self.linear, self._linked_places)
 
@@ -102,17 +102,17 @@ class Known:
         return torch.cat([self.pool.is_linked, rest]).nonzero().flatten()
 
     @cached_property
-    def _mapped(self) -> Others:
-        side = Side.mapped(self.pool)
+    def _mapped(self) -> PeerSums:
+        side = PeerSide.mapped(self.pool)
         return others_at(self.pool, side, torch.arange(len(side.shift)))
 
-    def _grid(self, name: Expert) -> list[tuple[Others, Sequence[Shrinkage]]]:
-        """The parts of an expert's grid, in order; if the rest is the same again, only the first.
+    def _grid(self, name: Predictor) -> list[tuple[PeerSums, Sequence[Shrinkage]]]:
+        """The parts of a predictor's grid, in order; only the first if the rest repeats it.
 
         Private columns are left out, or stand beside the linked ones. Others know nothing of how
         the two vary together, so that at ν = ∞ private columns are a block of their own.
         """
-        own, pooled = self.question.own, self.question.pooled
+        own, pooled = self.tuning.own, self.tuning.pooled
         if name == "own":
             return [(self._alone, own)]
         if not self.pool.has_links:
@@ -123,17 +123,19 @@ class Known:
             return [(self._joint, pooled)]
         return [(self._linked, pooled), (self._joint, pooled)]
 
-    def _at(self, name: Expert, setting: int) -> tuple[Others, Shrinkage]:
+    def _at(self, name: Predictor, setting: int) -> tuple[PeerSums, Shrinkage]:
         """Columns and shrinkage at a place of a grid."""
         every = [(o, s) for o, settings in self._grid(name) for s in settings]
         return every[setting % len(every)]
 
-    def _of_whole_grid(self, name: Expert, merits: Tensor) -> Tensor:
-        """Merits by setting, of all of them where some were left out as the same again."""
-        again = self.question.grid(name) // len(merits)
-        return merits.repeat(again, *(1,) * (merits.ndim - 1))
+    def _of_whole_grid(self, name: Predictor, cv_scores: Tensor) -> Tensor:
+        """Scores for the full grid; duplicated settings are repeated."""
+        again = self.tuning.grid(name) // len(cv_scores)
+        return cv_scores.repeat(again, *(1,) * (cv_scores.ndim - 1))
 
-    def _learnt(self, others: Others, train: Tensor, settings: Sequence[Shrinkage]) -> list[Linear]:
+    def _learnt(
+        self, others: PeerSums, train: Tensor, settings: Sequence[Shrinkage]
+    ) -> list[Linear]:
         """What is learnt from the client's `train` rows and the others, under every setting."""
         own = Own.of(others.columns[train], self.slot[train], len(self.held))
         if not self.agreed.responses:
@@ -142,7 +144,7 @@ class Known:
         return regressions(own, others.base, others.sums, settings)
 
     def _scores(
-        self, others: Others, train: Tensor, test: Tensor, settings: Sequence[Shrinkage]
+        self, others: PeerSums, train: Tensor, test: Tensor, settings: Sequence[Shrinkage]
     ) -> Float[Tensor, "settings rows held"]:
         """Scores of the client's `test` rows, learnt from `train` and the others."""
         rows = others.columns[test, : others.columns.shape[1] - self.agreed.responses]
@@ -169,8 +171,8 @@ class Known:
         truth = self.linear.columns[:, -1] if self.agreed.responses else self.slot
         return torch.cat([truth[test] for _, test in self.folds])
 
-    def fold_scores(self, name: Expert) -> Float[Tensor, "settings rows held"]:
-        """Scores of held-out rows under every setting of the parts of an expert's grid."""
+    def fold_scores(self, name: Predictor) -> Float[Tensor, "settings rows held"]:
+        """Scores of held-out rows under every setting of the parts of a predictor's grid."""
         parts = self._grid(name)
         found = [
             torch.cat([self._scores(others, *rows, settings) for others, settings in parts])
@@ -178,106 +180,106 @@ class Known:
         ]
         return torch.cat(found, 1)
 
-    def merits(self, name: Expert) -> Float[Tensor, "settings temperatures"]:
-        """Cross-validated merit of every setting of an expert."""
+    def cv_scores(self, name: Predictor) -> Float[Tensor, "settings temperatures"]:
+        """Cross-validated score of every setting of a predictor."""
         found = self.fold_scores(name)
         of_parts = self._mean(
-            lambda rows: self.question.merit(
-                self.question.tempered(found[:, rows]), self.truth[rows]
-            )
+            lambda rows: self.tuning.score(self.tuning.tempered(found[:, rows]), self.truth[rows])
         )
         return self._of_whole_grid(name, of_parts)
 
-    def _mean(self, merit: Callable[[slice], Tensor]) -> Tensor:
-        """Mean over all held-out rows of a merit of some; answers of all settings are large."""
+    def _mean(self, score: Callable[[slice], Tensor]) -> Tensor:
+        """Mean over all held-out rows of a score of some; answers of all settings are large."""
         count, total = len(self.truth), zeros(1)
         for first in range(0, count, ROWS_AT_ONCE):
             rows = slice(first, min(first + ROWS_AT_ONCE, count))
-            total = total + (rows.stop - rows.start) / count * merit(rows)
+            total = total + (rows.stop - rows.start) / count * score(rows)
         return total
 
-    def _merits_of(self, name: str) -> Tensor:
-        """What the federation found of an expert, or of mixes, for clients like this one."""
-        return self.shared[merits_name(name, self.jury)]
+    def _scores_of(self, name: str) -> Tensor:
+        """What the federation found of a predictor, or of mixes, for clients like this one."""
+        return self.shared[scores_name(name, self.group)]
 
-    def best_fold_scores(self, name: Expert) -> Float[Tensor, "rows held"]:
-        """Scores of held-out rows, as the federation finds best for an expert."""
-        setting, temperature = place_of(self._merits_of(name))
-        return self.question.temperatures[temperature] * self._fold_scores_at(name, setting)
+    def best_fold_scores(self, name: Predictor) -> Float[Tensor, "rows held"]:
+        """Scores of held-out rows, as the federation finds best for a predictor."""
+        setting, temperature = place_of(self._scores_of(name))
+        return self.tuning.temperatures[temperature] * self._fold_scores_at(name, setting)
 
-    def _fold_scores_at(self, name: Expert, setting: int) -> Float[Tensor, "rows held"]:
+    def _fold_scores_at(self, name: Predictor, setting: int) -> Float[Tensor, "rows held"]:
         others, shrinkage = self._at(name, setting)
         parts = [self._scores(others, train, test, [shrinkage])[0] for train, test in self.folds]
         return torch.cat(parts)
 
-    def mix_merits(self) -> Float[Tensor, "settings temperatures weights"]:
-        """Cross-validated merit of every mix, with every setting of the mapped expert."""
+    def mix_scores(self) -> Float[Tensor, "settings temperatures weights"]:
+        """Cross-validated score of every mix, with every setting of the mapped predictor."""
         parts = [self.best_fold_scores("own"), self.best_fold_scores("linked")]
         of_mapped = self.fold_scores("mapped")
 
-        def merits(rows: slice) -> Tensor:
-            mapped = self.question.tempered(of_mapped[:, rows])
+        def cv_scores(rows: slice) -> Tensor:
+            mapped = self.tuning.tempered(of_mapped[:, rows])
             scores = (*(part[rows] for part in parts), mapped)
             found = [
-                self.question.merit(self.question.mixed(scores, weights), self.truth[rows])
+                self.tuning.score(self.tuning.mixed(scores, weights), self.truth[rows])
                 for weights in WEIGHTS
             ]
-            # Mixes without the mapped expert have one merit for all of its settings.
+            # Mixes without the mapped predictor have one score for all of its settings.
             return torch.stack(torch.broadcast_tensors(*found), -1)
 
-        return self._of_whole_grid("mapped", self._mean(merits))
+        return self._of_whole_grid("mapped", self._mean(cv_scores))
 
     # ---- what came of it -----------------------------------------------------------------
 
-    def best_merits(self) -> dict[str, float]:
-        """Cross-validated merit on the client's own rows of each expert and of the chosen mix."""
-        mapped, temperature, weights = place_of_mix(self._merits_of("mix"))
-        factor = self.question.temperatures[temperature]
+    def best_scores(self) -> dict[str, float]:
+        """Cross-validated score on the client's own rows, by predictor and for the mix."""
+        mapped, temperature, weights = place_of_mix(self._scores_of("mix"))
+        factor = self.tuning.temperatures[temperature]
         parts = [self.best_fold_scores("own"), self.best_fold_scores("linked")]
         parts.append(factor * self._fold_scores_at("mapped", mapped))
-        parts.append(self.question.mixed(parts, WEIGHTS[weights]))
-        found = [float(self.question.merit(scores, self.truth)) for scores in parts]
-        return dict(zip((*EXPERTS, "mix"), found, strict=True))
+        parts.append(self.tuning.mixed(parts, WEIGHTS[weights]))
+        found = [float(self.tuning.score(scores, self.truth)) for scores in parts]
+        return dict(zip((*PREDICTORS, "mix"), found, strict=True))
 
     def worth_of_links(self, features: Collection[str]) -> float:
-        """Cross-validated merit of pooled features that is lost where some are not linked."""
+        """Cross-validated score of pooled features that is lost where some are not linked."""
         schema = self.client.schema
         names = tuple(f"{n}, not linked" if n in features else n for n in schema.features)
         apart = replace(self.client, schema=replace(schema, features=names))
         sent: Sent = {"linear": self.pool.sent("linear")}  # it did send them, linked as they were
-        return self._pooled_merit - Known(self.agreed, self.shared, apart, sent)._pooled_merit
+        return (
+            self._pooled_score - LinkedClient(self.agreed, self.shared, apart, sent)._pooled_score
+        )
 
     @cached_property
-    def _pooled_merit(self) -> float:
+    def _pooled_score(self) -> float:
         """Of all features beside each other, under the setting that the federation finds best."""
-        setting, temperature = place_of(self._merits_of("linked"))
-        joint = len(self.question.pooled) + setting % len(self.question.pooled)
-        factor = self.question.temperatures[temperature]
+        setting, temperature = place_of(self._scores_of("linked"))
+        joint = len(self.tuning.pooled) + setting % len(self.tuning.pooled)
+        factor = self.tuning.temperatures[temperature]
         scores = factor * self._fold_scores_at("linked", joint)
-        return float(self.question.merit(scores, self.truth))
+        return float(self.tuning.score(scores, self.truth))
 
     # ---- the model -----------------------------------------------------------------------
 
     def model(self) -> dict[str, Tensor]:
-        """The client's model as tensors: each expert is linear in its features, and so is kept."""
-        mapped, temperature, weights = place_of_mix(self._merits_of("mix"))
+        """The client's model as tensors; each predictor is linear in its features."""
+        mapped, temperature, weights = place_of_mix(self._scores_of("mix"))
         tensors = {
             "shift": self.pool.shift[: self.pool.dim],
             "scale": self.pool.scale[: self.pool.dim],
             "weights": torch.tensor(WEIGHTS[weights], dtype=torch.float64),
         }
-        tensors |= self._as_linear("own", *place_of(self._merits_of("own")))
-        tensors |= self._as_linear("linked", *place_of(self._merits_of("linked")))
+        tensors |= self._as_linear("own", *place_of(self._scores_of("own")))
+        tensors |= self._as_linear("linked", *place_of(self._scores_of("linked")))
         tensors |= self._as_linear("mapped", mapped, temperature)
         if self.agreed.responses:
             tensors["response"] = torch.stack([self.pool.shift[-1], self.pool.scale[-1]])
         return tensors | (self._map_tensors() if self.pool.has_links else {})
 
-    def _as_linear(self, name: Expert, setting: int, temperature: int) -> dict[str, Tensor]:
-        """An expert's scores as W and b, temperature included, of all of its features."""
+    def _as_linear(self, name: Predictor, setting: int, temperature: int) -> dict[str, Tensor]:
+        """A predictor's scores as W and b, temperature included, of all of its features."""
         others, shrinkage = self._at(name, setting)
         [found] = self._learnt(others, torch.arange(len(self.slot)), [shrinkage])
-        factor = self.question.temperatures[temperature]
+        factor = self.tuning.temperatures[temperature]
         weight, bias = others.back(found)
         if name == "linked" and len(weight) < self.pool.dim:
             whole = zeros(self.pool.dim, weight.shape[1])
@@ -312,20 +314,20 @@ def apply_mix(model: Named, x: Tensor) -> Float[Tensor, "rows held"]:
     return shift + scale * mixed
 
 
-def merits_name(expert: str, jury: str) -> str:
-    """Name of what a jury finds of an expert, or of mixes."""
-    return f"scores.{expert}.{jury}"
+def scores_name(predictor: str, group: str) -> str:
+    """Name of what a group finds of a predictor, or of mixes."""
+    return f"scores.{predictor}.{group}"
 
 
-def place_of(merits: Float[Tensor, "settings temperatures"]) -> tuple[int, int]:
-    """Setting and temperature with the best merit."""
-    return divmod(int(merits.argmax()), merits.shape[1])
+def place_of(cv_scores: Float[Tensor, "settings temperatures"]) -> tuple[int, int]:
+    """Setting and temperature with the best score."""
+    return divmod(int(cv_scores.argmax()), cv_scores.shape[1])
 
 
-def place_of_mix(merits: Tensor) -> tuple[int, int, int]:
-    """Setting of the mapped expert, its temperature, and the weights with the best merit."""
-    setting, rest = divmod(int(merits.argmax()), merits.shape[1] * merits.shape[2])
-    return setting, *divmod(rest, merits.shape[2])
+def place_of_mix(cv_scores: Tensor) -> tuple[int, int, int]:
+    """Setting of the mapped predictor, its temperature, and the weights with the best score."""
+    setting, rest = divmod(int(cv_scores.argmax()), cv_scores.shape[1] * cv_scores.shape[2])
+    return setting, *divmod(rest, cv_scores.shape[2])
 
 
 def zeros(*shape: int) -> Tensor:

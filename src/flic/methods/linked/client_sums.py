@@ -13,11 +13,11 @@ from torch import Tensor
 
 from flic.data.client_data import ClientData
 from flic.data.schema import FeatureSchema
-from flic.methods.linked.agreement import Agreed, Kind, class_of, columns_of
+from flic.methods.linked.agreement import Agreement, Kind, class_of, columns_of
 from flic.methods.linked.deviations import Marginals
-from flic.methods.linked.disclosure import Told, told_detail, told_of_map, without
+from flic.methods.linked.disclosure import DisclosedRows, told_detail, told_of_map, without
 from flic.methods.linked.hiding import Usual, chunks, told_pairs
-from flic.methods.linked.sums import Detail, Moments, Parts, Place, Totals
+from flic.methods.linked.sums import ColumnIndex, Detail, Moments, Parts, Totals
 from flic.shapes import Named
 
 Sent = Mapping[Kind, Named]
@@ -26,14 +26,14 @@ Sent = Mapping[Kind, Named]
 _CLIP = 5.0
 
 
-class Pool:
+class ClientSums:
     """A client's rows in the units of all, and the sums of the others.
 
     `sent` is given for a client whose sums are not those of its rows: empty if it comes late.
     """
 
     def __init__(
-        self, agreed: Agreed, state: Named, client: ClientData, sent: Sent | None = None
+        self, agreed: Agreement, state: Named, client: ClientData, sent: Sent | None = None
     ) -> None:
         self.agreed, self.state, self.client, self._sent = agreed, state, client, sent
         self.space, self.dim = client.schema.space, client.schema.dim
@@ -43,7 +43,7 @@ class Pool:
         self.others = self._totals()
 
     def _units(self) -> tuple[Tensor, Tensor]:
-        """Everyone's mean and deviation of each column; the client's own where no one tells."""
+        """PooledSums's mean and deviation of each column; the client's own where no one tells."""
         shift, scale = torch.zeros(self.width).double(), torch.zeros(self.width).double()
         if len(self.own):
             everyone = self.agreed.everyone(self.state, self.space, "linear")
@@ -54,7 +54,7 @@ class Pool:
         rest = (scale == 0).nonzero().flatten()
         if not len(rest):
             return shift, scale
-        place = Place(self.agreed.num_classes, torch.arange(len(rest)), len(rest))
+        place = ColumnIndex(self.agreed.num_classes, torch.arange(len(rest)), len(rest))
         train = self.client.train
         columns, y = columns_of(self.agreed, train)[:, rest], class_of(self.agreed, train)
         own = Moments.of_parts(chunks(columns, y), place)
@@ -84,7 +84,7 @@ class Pool:
 
     def _totals(self) -> Totals:
         """Of the others, in the client's columns and units."""
-        place = Place(self.agreed.num_classes, self.own, self.width)
+        place = ColumnIndex(self.agreed.num_classes, self.own, self.width)
         if not len(self.own):
             nothing = torch.zeros(self.agreed.num_classes, self.width).double()
             return Totals(nothing, nothing)
@@ -141,7 +141,7 @@ class Pool:
             return {}
         mapped, num_classes = self._told_mapped, self.agreed.num_classes
         width = self.agreed.settings.random_features + self.agreed.responses
-        place = Place(num_classes, torch.arange(width), width)
+        place = ColumnIndex(num_classes, torch.arange(width), width)
         sums = _kind_of_sums(detail).of_parts(mapped(), place)
         if isinstance(sums, Moments) and detail == "full" and self._least > 1:
             usual = Usual(torch.zeros(width).double(), torch.zeros(width, dtype=torch.bool))
@@ -153,8 +153,8 @@ class Pool:
         return self.agreed.layout(self.space, "mapped").pack(sums, detail)
 
     @cached_property
-    def _told(self) -> Told:
-        return Told.of(self.agreed, self.client)
+    def _told(self) -> DisclosedRows:
+        return DisclosedRows.of(self.agreed, self.client)
 
     @property
     def _least(self) -> int:
@@ -255,13 +255,13 @@ def apply_map(z: Tensor, directions: Tensor, offsets: Tensor) -> Float[Tensor, "
     return 2 * (z.clamp(-_CLIP, _CLIP) @ directions + offsets).relu()
 
 
-def sent_sums(agreed: Agreed, told: Told, detail: Detail) -> dict[str, Tensor]:
+def sent_sums(agreed: Agreement, told: DisclosedRows, detail: Detail) -> dict[str, Tensor]:
     """What a client sends of its rows as they are."""
     own, there = _places(agreed, told.schema)
     if not len(own):
         return {}
     layout = agreed.layout(told.schema.space, "linear")
-    place = Place(agreed.num_classes, there, len(layout.block))
+    place = ColumnIndex(agreed.num_classes, there, len(layout.block))
     return layout.pack(told.at(own).sums(place, detail), detail)
 
 
@@ -269,7 +269,7 @@ def _kind_of_sums(detail: Detail) -> type[Totals]:
     return Totals if detail == "off" else Moments
 
 
-def _places(agreed: Agreed, schema: FeatureSchema) -> tuple[Tensor, Tensor]:
+def _places(agreed: Agreement, schema: FeatureSchema) -> tuple[Tensor, Tensor]:
     """Places of a client's shared columns, among its own and among everyone's."""
     names = agreed.shared[schema.space].names
     place = {name: i for i, name in enumerate(names)}

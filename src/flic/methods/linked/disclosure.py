@@ -15,13 +15,13 @@ from torch import Tensor
 
 from flic.data.client_data import ClientData
 from flic.data.schema import FeatureSchema
-from flic.methods.linked.agreement import Agreed, class_of, columns_of
+from flic.methods.linked.agreement import Agreement, class_of, columns_of
 from flic.methods.linked.hiding import Usual, blurred, chunks, told_pairs
-from flic.methods.linked.sums import SENT, Detail, Moments, Place, Totals
+from flic.methods.linked.sums import SENT, ColumnIndex, Detail, Moments, Totals
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class DisclosedRows:
     """Rows of a client as sums are told of them."""
 
     schema: FeatureSchema
@@ -31,7 +31,7 @@ class Told:
     least: int  # rows that a person can hide among
 
     @classmethod
-    def of(cls, agreed: Agreed, client: ClientData) -> "Told":
+    def of(cls, agreed: Agreement, client: ClientData) -> "DisclosedRows":
         """The client's rows in classes of enough rows, all columns."""
         rows, least = enough(agreed, client), agreed.settings.min_rows
         taken = client.train if len(rows) == len(client.train) else client.train.take(rows)
@@ -42,16 +42,16 @@ class Told:
             columns = blurred(columns, y, sources, least=least)
         return cls(client.schema, columns, y, sources, least)
 
-    def at(self, places: Int[Tensor, " some"]) -> "Told":
+    def at(self, places: Int[Tensor, " some"]) -> "DisclosedRows":
         """Some of the columns."""
         sources = tuple(self.sources[i] for i in places.tolist())
-        return Told(self.schema, self.columns[:, places], self.y, sources, self.least)
+        return DisclosedRows(self.schema, self.columns[:, places], self.y, sources, self.least)
 
     def parts(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Rows and classes, part by part."""
         return chunks(self.columns, self.y)
 
-    def sums(self, place: Place, detail: Detail) -> Totals:
+    def sums(self, place: ColumnIndex, detail: Detail) -> Totals:
         """Sums of the rows."""
         if detail == "off":
             return Totals.of_parts(self.parts(), place)
@@ -82,7 +82,7 @@ class Told:
         return (onto.sum(0)[:, None] * means.square()).sum(0) / whole.clamp_min(1e-300)
 
 
-def without(sums: Moments, place: Place, told: Bool[Tensor, "own own"]) -> Moments:
+def without(sums: Moments, place: ColumnIndex, told: Bool[Tensor, "own own"]) -> Moments:
     """The sums with 0 for products that are not told, as if the two did not vary together."""
     own = sums.scatter[place.places][:, place.places] * told
     return Moments(sums.count, sums.total, place.pairs(own), sums.dof)
@@ -105,7 +105,7 @@ def within(budget: float, wanted: Detail, *, width: int, classes: int) -> Detail
     return most
 
 
-def told_detail(agreed: Agreed, client: ClientData, shared: int | None = None) -> Detail:
+def told_detail(agreed: Agreement, client: ClientData, shared: int | None = None) -> Detail:
     """What a client tells of the scatter of its shared features, or of so many, as they are."""
     wanted, limit = agreed.detail("linear"), agreed.settings.told_per_value
     if limit is None:
@@ -116,7 +116,7 @@ def told_detail(agreed: Agreed, client: ClientData, shared: int | None = None) -
 
 
 def told_of_map(
-    agreed: Agreed, client: ClientData, *, linked: int, shared: int | None = None
+    agreed: Agreement, client: ClientData, *, linked: int, shared: int | None = None
 ) -> Detail | None:
     """What a client tells of random features of so many linked ones, beside all shared ones."""
     wanted, limit = agreed.detail("mapped"), agreed.settings.told_per_value
@@ -129,7 +129,7 @@ def told_of_map(
     return within(left, wanted, width=mapped, classes=classes)
 
 
-def _width(agreed: Agreed, client: ClientData, shared: int | None) -> int:
+def _width(agreed: Agreement, client: ClientData, shared: int | None) -> int:
     """Columns that a client tells something of."""
     if shared is None:
         names = {*agreed.shared[client.schema.space].names}
@@ -137,13 +137,13 @@ def _width(agreed: Agreed, client: ClientData, shared: int | None) -> int:
     return shared + agreed.responses
 
 
-def _told_rows(agreed: Agreed, client: ClientData) -> tuple[int, int]:
+def _told_rows(agreed: Agreement, client: ClientData) -> tuple[int, int]:
     """Rows and classes behind a client's sums."""
     rows = enough(agreed, client)
     return len(rows), len(class_of(agreed, client.train)[rows].unique())
 
 
-def enough(agreed: Agreed, client: ClientData) -> Int[Tensor, " rows"]:
+def enough(agreed: Agreement, client: ClientData) -> Int[Tensor, " rows"]:
     """Rows of the classes that have enough of them to be sent in a sum."""
     least = agreed.settings.min_rows
     classes = [c for c, count in client.class_counts.items() if count >= least]

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from flic.methods.linked.sums import CHUNK_ROWS, Moments, Parts, Place
+from flic.methods.linked.sums import CHUNK_ROWS, ColumnIndex, Moments, Parts
 
 _RANK = 1e-9
 """Share of the largest eigenvalue below which a direction is what rounding left of none."""
@@ -176,7 +176,7 @@ def _common_columns(
     The share of a row in Σ (v·x)², at the weights v that make it largest, is its leverage. A sum
     over fewer than `least` rows has a row with a larger share than that.
     """
-    sums = Moments.of_parts(parts(), Place(num_classes, torch.arange(width), width))
+    sums = Moments.of_parts(parts(), ColumnIndex(num_classes, torch.arange(width), width))
     told = sums.scatter.diagonal() > 0
     # Leverages sum to the number of columns; more of them than this would be left out anyway.
     most = int(sums.count[:, 0].sum()) // (2 * (least - 1))

@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flic.methods.linked.agreement import class_of
-from flic.methods.linked.client import Known
+from flic.methods.linked.client import LinkedClient
 from flic.methods.linked.deviations import (
     FAR,
     KINDS,
@@ -18,12 +18,12 @@ UNLIKE = "scores.unlike"
 """Shares of features that differ by some; a client counts for as many as it speaks of."""
 
 
-def shares_unlike(known: Known) -> Float[Tensor, "3 usual"]:
+def shares_unlike(known: LinkedClient) -> Float[Tensor, "3 usual"]:
     """What the federation learns the usual differences between its clients from."""
     return shares_beyond(*_marginals(known))
 
 
-def unlike(known: Known) -> list[tuple[str, str, float]]:
+def unlike(known: LinkedClient) -> list[tuple[str, str, float]]:
     """Linked features that are unlike the others': name, kind, and how far."""
     if not known.pool.has_links:
         return []
@@ -35,7 +35,7 @@ def unlike(known: Known) -> list[tuple[str, str, float]]:
     ]
 
 
-def _marginals(known: Known) -> tuple[Marginals, Marginals]:
+def _marginals(known: LinkedClient) -> tuple[Marginals, Marginals]:
     """Of the linked features, at the client and at the others."""
     agreed, linked = known.agreed, known.pool.is_linked.nonzero().flatten()
     columns, y = known.linear.columns[:, linked], class_of(agreed, known.client.train)

@@ -1,13 +1,13 @@
 """Linked features: pooled class statistics of what clients have in common, in three uploads.
 
 Clients of one space that have a feature of the same name mean the same thing by it. What is linked
-is pooled among its holders as sums, everything else stays private; `experts.py` has what a client
+is pooled among its holders as sums, everything else stays private. `client.py` has what a client
 makes of it. Uploads, each the preparation of that round number:
 
   −2  sums of the features as they are
   −1  sums of a random-feature map of them; cross-validated likelihoods of `own` and `linked`;
       how many linked features differ from the others' by how much
-   0  cross-validated likelihoods of the map, and of every mix of the three experts
+   0  cross-validated likelihoods of the map, and of every mix of the three predictors
 
 Every choice is made by the mean of the clients' likelihoods on rows that they held out; in a
 regression the squared error, with its sign turned, stands for the likelihood.
@@ -21,14 +21,14 @@ from torch import Tensor
 from flic.data.client_data import ClientData, Split
 from flic.data.stacked import StackedData
 from flic.method_settings import MethodSettings
-from flic.methods.linked.agreement import Agreed, Kind
-from flic.methods.linked.client import Known, apply_mix, merits_name, place_of_mix, zeros
+from flic.methods.linked.agreement import Agreement, Kind
+from flic.methods.linked.client import LinkedClient, apply_mix, place_of_mix, scores_name, zeros
 from flic.methods.linked.client_sums import sent_sums
 from flic.methods.linked.deviations import USUAL
-from flic.methods.linked.disclosure import Told, told_detail
+from flic.methods.linked.disclosure import DisclosedRows, told_detail
 from flic.methods.linked.link_checks import UNLIKE, shares_unlike
 from flic.methods.linked.sums import SENT
-from flic.methods.linked.tuning import EXPERTS, WEIGHTS, Expert, question_of
+from flic.methods.linked.tuning import PREDICTORS, WEIGHTS, Predictor, tuning_of
 from flic.methods.protocol import (
     Algorithm,
     Entry,
@@ -49,7 +49,7 @@ DECIMALS = 3
 """Of a likelihood, where what clients tell is limited: thousands of exact ones might hold rows."""
 
 LEAN = 1.0
-"""Clients of a jury that everyone's merits count for."""
+"""Clients of a group that everyone's cv_scores count for."""
 
 
 class Linked(Algorithm):
@@ -62,15 +62,15 @@ class Linked(Algorithm):
         self, settings: MethodSettings, population: Population, *, seed: int, dtype: torch.dtype
     ) -> None:
         del dtype  # sums of many rows are kept in double precision
-        self.agreed = Agreed(settings.linked, population.shared, population.task, seed)
+        self.agreed = Agreement(settings.linked, population.shared, population.task, seed)
 
     @property
     def preparations(self) -> int:
         return 3
 
     @property
-    def _juries(self) -> list[str]:
-        return sorted({self.agreed.jury(space) for space in self.agreed.shared})
+    def _groups(self) -> list[str]:
+        return sorted({self.agreed.group(space) for space in self.agreed.shared})
 
     # ---- the server half -----------------------------------------------------------------
 
@@ -82,19 +82,19 @@ class Linked(Algorithm):
                 shapes = self.agreed.layout(space, kind).shapes
                 for part in SENT[self.agreed.detail(kind)]:
                     shared[f"moments.{space}.{kind}.{part}"] = zeros(*shapes[part])
-        question = question_of(self.agreed.task)
+        question = tuning_of(self.agreed.task)
         temperatures = len(question.temperatures)
-        for jury in self._juries:
-            for expert in ("own", "linked"):
-                merits = zeros(question.grid(expert), temperatures)
-                shared[merits_name(expert, jury)] = merits
+        for group in self._groups:
+            for predictor in ("own", "linked"):
+                cv_scores = zeros(question.grid(predictor), temperatures)
+                shared[scores_name(predictor, group)] = cv_scores
             mixes = zeros(question.grid("mapped"), temperatures, len(WEIGHTS))
-            shared[merits_name("mix", jury)] = mixes
+            shared[scores_name("mix", group)] = mixes
         shared[UNLIKE] = zeros(*USUAL.shape)
         return ServerState(0, shared)
 
     def aggregate(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
-        """Moments are summed over their holders; merits averaged, and leant on everyone's."""
+        """Moments are summed over their holders; cv_scores averaged, and leant on everyone's."""
         updates = list(updates)
         for update in updates:
             check_update(server, update)
@@ -105,8 +105,8 @@ class Linked(Algorithm):
                 shared[name] = _sum([entry.value for entry in entries])
             else:
                 shared[name] = weighted_mean(entries)
-        for expert in ("own", "linked", "mix"):
-            own = {n: e for n, e in gathered.items() if n.startswith(merits_name(expert, ""))}
+        for predictor in ("own", "linked", "mix"):
+            own = {n: e for n, e in gathered.items() if n.startswith(scores_name(predictor, ""))}
             shared |= _leant(own)
         return ServerState(server.round, shared)
 
@@ -120,7 +120,7 @@ class Linked(Algorithm):
         self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
     ) -> Visit:
         del rngs
-        upload = {-2: self._sums, -1: self._mapped_sums_and_merits, 0: self._mix_merits}
+        upload = {-2: self._sums, -1: self._mapped_sums_and_scores, 0: self._mix_scores}
         updates = [
             Update(client.name, upload[server.round](server, client) if self._tells(client) else {})
             for client in data.clients
@@ -144,46 +144,47 @@ class Linked(Algorithm):
         space = client.schema.space
         if not {*client.schema.features} & {*self.agreed.shared[space].names}:
             return {}
-        told = Told.of(self.agreed, client)
+        told = DisclosedRows.of(self.agreed, client)
         sent = sent_sums(self.agreed, told, told_detail(self.agreed, client))
         return _entries(f"moments.{space}.linear.", sent)
 
-    def _mapped_sums_and_merits(self, server: ServerState, client: ClientData) -> dict[str, Entry]:
-        known = Known(self.agreed, server.shared, client)
+    def _mapped_sums_and_scores(self, server: ServerState, client: ClientData) -> dict[str, Entry]:
+        known = LinkedClient(self.agreed, server.shared, client)
         entries = _entries(f"moments.{client.schema.space}.mapped.", known.pool.sent("mapped"))
-        experts: tuple[Expert, ...] = ("own", "linked")
-        merits = {
-            merits_name(name, known.jury): self._as_told(known.merits(name)) for name in experts
+        predictors: tuple[Predictor, ...] = ("own", "linked")
+        cv_scores = {
+            scores_name(name, known.group): self._as_told(known.cv_scores(name))
+            for name in predictors
         }
-        entries |= _entries("", merits)
+        entries |= _entries("", cv_scores)
         if known.pool.has_links:  # counts for as many features as it speaks of
             weight = float(known.pool.is_linked.sum())
             entries[UNLIKE] = Entry(shares_unlike(known), weight)
         return entries
 
-    def _mix_merits(self, server: ServerState, client: ClientData) -> dict[str, Entry]:
-        known = Known(self.agreed, server.shared, client)
-        return _entries("", {merits_name("mix", known.jury): self._as_told(known.mix_merits())})
+    def _mix_scores(self, server: ServerState, client: ClientData) -> dict[str, Entry]:
+        known = LinkedClient(self.agreed, server.shared, client)
+        return _entries("", {scores_name("mix", known.group): self._as_told(known.mix_scores())})
 
-    def _as_told(self, merits: Tensor) -> Tensor:
+    def _as_told(self, cv_scores: Tensor) -> Tensor:
         limited = self.agreed.settings.told_per_value is not None
-        return merits.round(decimals=DECIMALS) if limited else merits
+        return cv_scores.round(decimals=DECIMALS) if limited else cv_scores
 
     def explain(self, server: ServerState) -> list[str]:
-        return [self._explain(server.shared, jury) for jury in self._juries]
+        return [self._explain(server.shared, group) for group in self._groups]
 
-    def _explain(self, shared: Named, jury: str) -> str:
-        mixes, word = shared[merits_name("mix", jury)], question_of(self.agreed.task).word
-        merits = {
-            "own": shared[merits_name("own", jury)],
-            "linked": shared[merits_name("linked", jury)],
+    def _explain(self, shared: Named, group: str) -> str:
+        mixes, word = shared[scores_name("mix", group)], tuning_of(self.agreed.task).word
+        cv_scores = {
+            "own": shared[scores_name("own", group)],
+            "linked": shared[scores_name("linked", group)],
             "mapped": mixes[..., WEIGHTS.index((0.0, 0.0, 1.0))],
             "mix": mixes,
         }
         weights = WEIGHTS[place_of_mix(mixes)[2]]
-        parts = [f"{name} {w:.0%}" for name, w in zip(EXPERTS, weights, strict=True)]
-        found = [f"{name} {float(merit.max()):.3f}" for name, merit in merits.items()]
-        who = "" if len(self._juries) == 1 else f" in space '{jury}'"
+        parts = [f"{name} {w:.0%}" for name, w in zip(PREDICTORS, weights, strict=True)]
+        found = [f"{name} {float(score.max()):.3f}" for name, score in cv_scores.items()]
+        who = "" if len(self._groups) == 1 else f" in space '{group}'"
         return f"linked mixes {', '.join(parts)}{who}; cross-validated {word}: {', '.join(found)}."
 
     def predict(
@@ -196,7 +197,7 @@ class Linked(Algorithm):
     def _answers(self, server: ServerState, client: ClientData, split: Split) -> Tensor:
         answers = torch.full((len(split), self.agreed.task.num_outputs), -torch.inf)
         if len(split):
-            known = Known(self.agreed, server.shared, client)
+            known = LinkedClient(self.agreed, server.shared, client)
             answers[:, known.held] = apply_mix(known.model(), split.x).float()
         return answers
 
@@ -206,10 +207,10 @@ def _entries(prefix: str, tensors: Named) -> dict[str, Entry]:
 
 
 def _leant(gathered: Mapping[str, Sequence[Entry]]) -> dict[str, Tensor]:
-    """Mean merits of each jury, in which everyone's count for as many clients as `LEAN`.
+    """Mean cv_scores of each group, in which everyone's count for as many clients as `LEAN`.
 
     Spaces need settings of their own, since one may have six features and another 240; few
-    clients cannot tell noise from merit.
+    clients cannot tell noise from score.
     """
     if not gathered:
         return {}

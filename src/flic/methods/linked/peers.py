@@ -1,6 +1,6 @@
-"""What others sent, as a client's experts need it: their class sums, and their covariance.
+"""What others sent, as a client's predictors need it: their class sums, and their covariance.
 
-Everyone's scatter less the client's own is a different matrix at each client. Where all hold the
+PooledSums's scatter less the client's own is a different matrix at each client. Where all hold the
 same features, one eigenbasis serves them all, and a client's few rows are taken off in it.
 """
 
@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from flic.methods.linked.agreement import Everyone, Kind, class_of, columns_of
-from flic.methods.linked.client_sums import Pool
+from flic.methods.linked.agreement import Kind, PooledSums, class_of, columns_of
+from flic.methods.linked.client_sums import ClientSums
 from flic.methods.linked.discriminants import Base, Linear, Own
 from flic.methods.linked.sums import Moments, Totals
 
@@ -20,7 +20,7 @@ MOST_ROWS = 0.25
 
 
 @dataclass(frozen=True)
-class Others:
+class PeerSums:
     """A client's columns in units of all, and what others know of them."""
 
     columns: Float[Tensor, "rows p"]  # a response is the last one
@@ -37,7 +37,7 @@ class Others:
 
 
 @dataclass(frozen=True)
-class Side:
+class PeerSide:
     """The client's columns of a kind, and where they stand among everyone's."""
 
     kind: Kind
@@ -49,13 +49,13 @@ class Side:
     sums: Totals
 
     @classmethod
-    def linear(cls, pool: Pool) -> "Side":
+    def linear(cls, pool: ClientSums) -> "PeerSide":
         """The columns themselves."""
         columns = pool.scaled(columns_of(pool.agreed, pool.client.train))
         return cls("linear", columns, pool.own, pool.there, pool.shift, pool.scale, pool.others)
 
     @classmethod
-    def mapped(cls, pool: Pool) -> "Side":
+    def mapped(cls, pool: ClientSums) -> "PeerSide":
         """The random features of the linked ones, in units of their own."""
         shift, scale = pool.mapped_units
         columns = pool.mapped(columns_of(pool.agreed, pool.client.train))
@@ -67,13 +67,13 @@ class Side:
         return cls("mapped", (columns - shift) / scale, every, every, shift, scale, sums)
 
 
-def others_at(pool: Pool, side: Side, places: Int[Tensor, " p"]) -> Others:
+def others_at(pool: ClientSums, side: PeerSide, places: Int[Tensor, " p"]) -> PeerSums:
     """What others know of some of the columns."""
     columns = side.columns[:, places]
     sums = Totals(side.sums.count[:, places], side.sums.total[:, places])
     dim = len(places) - pool.agreed.responses
     if not len(side.own):
-        return Others(columns, sums, Base(torch.ones(dim).double()))
+        return PeerSums(columns, sums, Base(torch.ones(dim).double()))
     everyone = pool.agreed.everyone(pool.state, pool.space, side.kind)
     rows = pool.rows_in_sums(side.kind)
     if rows is not None and _few(pool, everyone, side, rows) and not pool.agreed.responses:
@@ -82,13 +82,13 @@ def others_at(pool: Pool, side: Side, places: Int[Tensor, " p"]) -> Others:
     covariance = moments.covariance[:dim, :dim].clone()
     unknown = moments.dof.diagonal()[:dim] == 0
     covariance[unknown, unknown] = 1.0  # columns are scaled by their deviation, so this is usual
-    return Others(columns, moments, Base.of(covariance))
+    return PeerSums(columns, moments, Base.of(covariance))
 
 
-def _few(pool: Pool, everyone: Everyone, side: Side, rows: Tensor) -> bool:
+def _few(pool: ClientSums, everyone: PooledSums, side: PeerSide, rows: Tensor) -> bool:
     """Whether everyone's eigenbasis is of use: all hold all, and the client's rows are few.
 
-    Others may tell nothing of their scatter; then everyone's is the client's own.
+    PeerSums may tell nothing of their scatter; then everyone's is the client's own.
     """
     width = len(everyone.scale)
     if not everyone.is_of_one_block or len(side.own) < width or len(rows) > MOST_ROWS * width:
@@ -98,8 +98,8 @@ def _few(pool: Pool, everyone: Everyone, side: Side, rows: Tensor) -> bool:
 
 
 def _in_basis_of_all(
-    pool: Pool, everyone: Everyone, side: Side, rows: Tensor, places: Tensor
-) -> Others:
+    pool: ClientSums, everyone: PooledSums, side: PeerSide, rows: Tensor, places: Tensor
+) -> PeerSums:
     """Everything in everyone's eigenbasis, with the client's rows to be taken off.
 
     All linked features have the same holders, so that class sums may be turned as well.
@@ -121,10 +121,10 @@ def _in_basis_of_all(
     linked = torch.zeros(width).double().index_fill_(0, side.own, 1.0)[places]
     assert own.spread.rows is not None  # they are few
     base = Base(whole[places], less=own.spread.rows * linked / left**0.5)
-    return Others(columns, Totals(side.sums.count[:, places], total), base, wide)
+    return PeerSums(columns, Totals(side.sums.count[:, places], total), base, wide)
 
 
-def _scatter(pool: Pool, everyone: Everyone, side: Side) -> Moments:
+def _scatter(pool: ClientSums, everyone: PooledSums, side: PeerSide) -> Moments:
     """All sums of the others, in the client's columns and units."""
     sent = pool.agreed.layout(pool.space, side.kind).unpack(pool.sent(side.kind))
     others = (everyone.sums - sent).at(side.there).spread(side.own, side.columns.shape[1])

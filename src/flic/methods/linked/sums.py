@@ -29,7 +29,7 @@ Parts = Iterable[tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
-class Place:
+class ColumnIndex:
     """Where a client's features stand among those of a space."""
 
     num_classes: int
@@ -62,7 +62,7 @@ class Totals:
     total: Float[Tensor, "classes p"]  # Σ h
 
     @classmethod
-    def of_parts(cls, parts: Parts, place: "Place") -> "Totals":
+    def of_parts(cls, parts: Parts, place: "ColumnIndex") -> "Totals":
         """Of rows that come part by part."""
         count = torch.zeros(place.num_classes, dtype=torch.float64)
         total = torch.zeros(place.num_classes, len(place.places), dtype=torch.float64)
@@ -85,7 +85,7 @@ class Moments(Totals):
     dof: Float[Tensor, "p p"]  # rows less classes behind each entry
 
     @classmethod
-    def of_parts(cls, parts: Parts, place: "Place") -> "Moments":
+    def of_parts(cls, parts: Parts, place: "ColumnIndex") -> "Moments":
         """Sums of one client's rows that come part by part, one part in memory at a time.
 
         The scatter is around the means of all parts; that of the parts so far is moved there.
@@ -132,7 +132,7 @@ class Moments(Totals):
 
     def spread(self, places: Int[Tensor, " p"], width: int) -> "Moments":
         """The sums with other features, of which nothing is known, between these."""
-        place = Place(len(self.count), places, width)
+        place = ColumnIndex(len(self.count), places, width)
         return Moments(
             place.rows(self.count),
             place.rows(self.total),

@@ -1,6 +1,6 @@
-"""What the experts of linked features are asked: the settings there are, and what a good answer is.
+"""Tuning of the predictors of linked features: the settings to try, and how answers are scored.
 
-The three experts are described in `experts.py`.
+The three predictors are described in `client.py`.
 """
 
 from abc import ABC, abstractmethod
@@ -15,25 +15,25 @@ from torch import Tensor
 from flic.data.task import Classification, Task
 from flic.methods.linked.discriminants import Shrinkage
 
-Expert = Literal["own", "linked", "mapped"]
-EXPERTS: tuple[Expert, ...] = ("own", "linked", "mapped")
+Predictor = Literal["own", "linked", "mapped"]
+PREDICTORS: tuple[Predictor, ...] = ("own", "linked", "mapped")
 
-WEIGHTS = [(a / 4, b / 4, (4 - a - b) / 4) for a in range(5) for b in range(5 - a)]  # of EXPERTS
+WEIGHTS = [(a / 4, b / 4, (4 - a - b) / 4) for a in range(5) for b in range(5 - a)]  # of PREDICTORS
 
 _EVER = float("inf")
 _LEANING = list(product((2.0, 8.0, 32.0, _EVER), (30.0, _EVER)))  # τ, ν
 
 
-class Question(ABC):
-    """What experts are asked: which settings there are, and how good an answer is."""
+class Tuning(ABC):
+    """What predictors are asked: which settings there are, and how good an answer is."""
 
     own: ClassVar[Sequence[Shrinkage]]
     pooled: ClassVar[Sequence[Shrinkage]]
     temperatures: ClassVar[Sequence[float]]  # factors on the scores
-    word: ClassVar[str]  # for what merit is
+    word: ClassVar[str]  # for what score is
 
-    def grid(self, name: Expert) -> int:
-        """Number of settings of an expert; the linked one is with private features or without."""
+    def grid(self, name: Predictor) -> int:
+        """Number of settings of a predictor; the linked one has private features or not."""
         if name == "own":
             return len(self.own)
         return len(self.pooled) * (2 if name == "linked" else 1)
@@ -44,7 +44,7 @@ class Question(ABC):
         return scores[:, None] * temperatures[:, None, None]
 
     def mixed(self, parts: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-        """Scores of a mix of experts."""
+        """Scores of a mix of predictors."""
         mixed = sum(w * part for w, part in zip(weights, parts, strict=True) if w)
         assert isinstance(mixed, Tensor)
         return mixed
@@ -54,12 +54,12 @@ class Question(ABC):
         """Log-probabilities, or responses."""
 
     @abstractmethod
-    def merit(self, scores: Float[Tensor, "*grid rows held"], truth: Tensor) -> Tensor:
+    def score(self, scores: Float[Tensor, "*grid rows held"], truth: Tensor) -> Tensor:
         """Mean over rows of how good the answers to scores are; more is better."""
 
 
-class Classes(Question):
-    """Which class a row is of; merit is the log-likelihood."""
+class Classes(Tuning):
+    """Which class a row is of; score is the log-likelihood."""
 
     own = tuple(Shrinkage(0.0, 0.0, g) for g in (0.05, 0.1, 0.3, 0.5, 0.7, 0.9))
     pooled = tuple(Shrinkage(t, n, g) for t, n in _LEANING for g in (0.05, 0.2, 0.5, 0.8))
@@ -69,28 +69,28 @@ class Classes(Question):
     def answers(self, scores: Tensor) -> Tensor:
         return scores.log_softmax(-1)
 
-    def merit(self, scores: Tensor, truth: Tensor) -> Tensor:
+    def score(self, scores: Tensor, truth: Tensor) -> Tensor:
         # Of the answers only that of the truth, which is a third of the work.
         of_truth = scores[..., torch.arange(len(truth)), truth] - scores.logsumexp(-1)
         # A single hopeless row must not outvote all others.
         return of_truth.clamp_min(-10.0).mean(-1)
 
 
-class Responses(Question):
-    """Which response a row has; merit is the squared error in units of all, its sign turned."""
+class Responses(Tuning):
+    """Which response a row has; score is the squared error in units of all, its sign turned."""
 
     own = tuple(Shrinkage(0.0, 0.0, g) for g in (0.001, 0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9))
     pooled = tuple(Shrinkage(t, n, g) for t, n in _LEANING for g in (0.003, 0.03, 0.1, 0.3, 0.7))
     temperatures = (1.0,)
-    word = "merit (squared error, its sign turned)"
+    word = "negative squared error"
 
     def answers(self, scores: Tensor) -> Tensor:
         return scores
 
-    def merit(self, scores: Tensor, truth: Tensor) -> Tensor:
+    def score(self, scores: Tensor, truth: Tensor) -> Tensor:
         return -(scores[..., 0] - truth).square().clamp_max(10.0).mean(-1)
 
 
-def question_of(task: Task) -> Question:
-    """What experts are asked about a task."""
+def tuning_of(task: Task) -> Tuning:
+    """What predictors are asked about a task."""
     return Classes() if isinstance(task, Classification) else Responses()

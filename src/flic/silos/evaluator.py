@@ -16,9 +16,9 @@ from flic.engine.runners import open_workers
 from flic.silos.candidate import Candidate, Learned
 from flic.silos.candidates import CANDIDATES
 from flic.silos.choice import (
+    CandidatePrior,
     Choice,
     Estimate,
-    Experience,
     RowScores,
     choose,
     estimates,
@@ -47,7 +47,7 @@ class Trial:
     """What cross-validation inside some training rows taught."""
 
     temperatures: Mapping[str, float]
-    known: Mapping[str, Experience]
+    known: Mapping[str, CandidatePrior]
     choices: Mapping[str, Mapping[str, Choice]]  # "alone", "federated", "kept" → client → choice
     scores: Mapping[str, Mapping[str, float]]  # candidate → client → mean row score
     weights: Weights  # in the mix, if there is one
@@ -63,22 +63,22 @@ class SplitResult:
 
 
 @dataclass(frozen=True)
-class Before:
+class Prior:
     """What a federation learnt before a newcomer came."""
 
-    known: Mapping[str, Experience]
+    known: Mapping[str, CandidatePrior]
     temperatures: Mapping[str, float]
     weights: Mapping[str, float]  # in the mix
 
 
 @dataclass(frozen=True)
-class Bench:
+class Evaluator:
     """Tables and settings: all that a split needs."""
 
     federation: TableFederation
     settings: FitSettings
     offered: Mapping[str, Candidate] = field(default_factory=lambda: CANDIDATES)
-    before: Before | None = None
+    before: Prior | None = None
     shelf: Shelf | None = None  # where predictions are kept, if they are
 
     def encode(self, rows: Rows) -> EncodedFederation:
@@ -269,7 +269,9 @@ def best_temperature(predicted: Mapping[str, np.ndarray], y: Mapping[str, np.nda
 # ---- many splits, in one process or several ------------------------------------------------
 
 
-def work_through(bench: Bench, splits: Sequence[Rows], *, workers: int) -> Iterator[SplitResult]:
+def work_through(
+    bench: Evaluator, splits: Sequence[Rows], *, workers: int
+) -> Iterator[SplitResult]:
     """Results of the splits, in their order; they do not depend on the number of processes."""
     seeds = [bench.settings.seed + number for number in range(len(splits))]
     if workers == 1:
@@ -279,5 +281,5 @@ def work_through(bench: Bench, splits: Sequence[Rows], *, workers: int) -> Itera
         yield from opened.do(_split, zip(splits, seeds, strict=True))
 
 
-def _split(bench: Bench, rows: Rows, seed: int) -> SplitResult:
+def _split(bench: Evaluator, rows: Rows, seed: int) -> SplitResult:
     return bench.split(rows, seed=seed)

@@ -20,7 +20,7 @@ SILOS, OFFENCES = "silos.json", "offences.json"
 
 
 @dataclass(frozen=True)
-class Roll:
+class Members:
     """The list of a coordinator's silos, as the files say now: they may change during a run."""
 
     folder: Path

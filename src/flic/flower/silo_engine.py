@@ -9,8 +9,8 @@ from torch import Tensor
 
 from flic.data.client_data import ClientData, FederatedData
 from flic.data.task import Regression
-from flic.engine.clients import Roster
-from flic.engine.engine import Answer, Stage, Task, Workshop
+from flic.engine.clients import Clients
+from flic.engine.engine import Engine, Job, JobResult, Stage
 from flic.errors import FederationError
 from flic.flower.pooling import FIRST, PLACES, SPACE, SUMS, algorithm_for
 from flic.flower.settings import FederationSettings
@@ -18,7 +18,7 @@ from flic.method_settings import LinkedConfig
 from flic.methods import build_algorithm
 from flic.methods.flic.anchors import factor_name, mean_name
 from flic.methods.flic.meta import MAP
-from flic.methods.linked.client import Known
+from flic.methods.linked.client import LinkedClient
 from flic.methods.linked.disclosure import told_detail, told_of_map
 from flic.methods.linked.method import Linked
 from flic.methods.linked.sums import SENT
@@ -43,27 +43,27 @@ def as_coordinated(settings: FederationSettings) -> Algorithm:
     )
 
 
-class Place:
+class SiloEngine:
     """A roster of one, and what is needed to work for it."""
 
     def __init__(self, client: ClientData, settings: FederationSettings) -> None:
         self.client, self._settings = client, settings
         own = settings.method_settings
         data = FederatedData("silo", settings.question, (client,))
-        roster = Roster(data, own.embedding, dtype=torch.float32)
+        roster = Clients(data, own.embedding, dtype=torch.float32)
         seed = settings.seed
         algorithm = build_algorithm(settings.method, own, roster.population, seed=seed)
-        self.workshop = Workshop(algorithm, roster, seed)
+        self.engine = Engine(algorithm, roster, seed)
 
     def prepared(self, server: ServerState) -> Named:
         """Private parameters before a first visit: φ_i fitted to the anchors as they are now."""
         self._refuse_other_shared(server)
-        roster, algorithm = self.workshop.roster, self.workshop.algorithm
+        roster, algorithm = self.engine.roster, self.engine.algorithm
         name = self.client.name
         if not algorithm.preparations:
             return algorithm.init_client(self.client, roster.architecture(name))
-        task = Task("prepare", ServerState(0, server.shared), (name,), [None])
-        return self.workshop.do(task).states[name]
+        task = Job("prepare", ServerState(0, server.shared), (name,), [None])
+        return self.engine.do(task).states[name]
 
     def train(
         self, stage: Stage, server: ServerState, state: Named, least_rows: int
@@ -71,11 +71,11 @@ class Place:
         """What leaves, and the private parameters that stay."""
         self._refuse_other_shared(server)
         name = self.client.name
-        answer = self.workshop.do(Task(stage, server, (name,), [state]))
+        answer = self.engine.do(Job(stage, server, (name,), [state]))
         update = answer.updates[0] if answer.updates else Update(name, {})
         if len(self.client.train) < least_rows:  # α and the losses rest on all of them
             return Trained(Update(name, {}), {}), answer.states[name]
-        few = _anchors_of_few(self.client, server, self.workshop, least_rows)
+        few = _anchors_of_few(self.client, server, self.engine, least_rows)
         entries = {name: e for name, e in update.entries.items() if name not in few}
         return Trained(Update(name, entries), answer.losses[name]), answer.states[name]
 
@@ -83,7 +83,7 @@ class Place:
         """Sums over the silo's held-out rows."""
         self._refuse_other_shared(server)
         name = self.client.name
-        return _of_held_out(self.workshop.do(Task("evaluate", server, (name,), [state])), name)
+        return _of_held_out(self.engine.do(Job("evaluate", server, (name,), [state])), name)
 
     def _refuse_other_shared(self, server: ServerState) -> None:
         """Refuse a shared part of other tensors than the settings make."""
@@ -103,20 +103,20 @@ def _form(tensor: Tensor | None) -> tuple[torch.Size, torch.dtype] | None:
 
 
 def _anchors_of_few(
-    client: ClientData, server: ServerState, workshop: Workshop, least: int
+    client: ClientData, server: ServerState, engine: Engine, least: int
 ) -> set[str]:
     """Names of the anchors for which the silo has rows, but too few to hide one among them."""
     rows: Counter[int] = Counter()
     meta_of = server.shared.get(MAP)
     for c, count in client.class_counts.items():
         rows[c if meta_of is None else int(meta_of[c])] += count
-    if isinstance(workshop.roster.data.task, Regression):
+    if isinstance(engine.roster.data.task, Regression):
         rows = Counter(dict.fromkeys((0, 1), len(client.train)))  # all rows pull at both ends
     few = [anchor for anchor, count in rows.items() if count < least]
     return {name(anchor) for anchor in few for name in (mean_name, factor_name)}
 
 
-class LinkedPlace:
+class LinkedSiloEngine:
     """A silo among others that have some of its columns: it sends sums, and trains nothing."""
 
     def __init__(
@@ -164,30 +164,30 @@ class LinkedPlace:
             needed |= {f"{sums}linear.{part}": linked for part in told}
         return needed
 
-    def _workshop(self, server: ServerState) -> Workshop:
+    def _engine(self, server: ServerState) -> Engine:
         data = FederatedData("silo", self._settings.question, (self.client,))
-        roster = Roster(data, self._method.embedding, dtype=torch.float32)
-        return Workshop(self.algorithm(server), roster, self._settings.seed)
+        roster = Clients(data, self._method.embedding, dtype=torch.float32)
+        return Engine(self.algorithm(server), roster, self._settings.seed)
 
     def prepare(self, server: ServerState) -> Trained:
         """The keys of all features, then sums of the linked ones, then likelihoods."""
         name = self.client.name
         if server.round == FIRST:
             return Trained(Update(name, {}), {}, self.client.schema.features)
-        [update] = self._workshop(server).do(Task("prepare", server, (name,), [{}])).updates
+        [update] = self._engine(server).do(Job("prepare", server, (name,), [{}])).updates
         return Trained(update, {}, self._linked(server) if server.round == SUMS else ())
 
-    def known(self, server: ServerState) -> Known:
+    def known(self, server: ServerState) -> LinkedClient:
         """What the silo knows after the last round, its model included."""
-        return Known(self.algorithm(server).agreed, server.shared, self.client)
+        return LinkedClient(self.algorithm(server).agreed, server.shared, self.client)
 
     def figures(self, server: ServerState) -> dict[str, float]:
         """Sums over the silo's held-out rows."""
         name = self.client.name
-        task = Task("evaluate", server, (name,), [{}])
-        return _of_held_out(self._workshop(server).do(task), name)
+        task = Job("evaluate", server, (name,), [{}])
+        return _of_held_out(self._engine(server).do(task), name)
 
 
-def _of_held_out(answer: Answer, client: str) -> dict[str, float]:
+def _of_held_out(answer: JobResult, client: str) -> dict[str, float]:
     figures = answer.scores[client].figures()
     return {name: float(v) for name, v in figures.items() if name.startswith("test_")}
