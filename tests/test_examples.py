@@ -12,13 +12,11 @@ import torch
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification
-from flic.engine.clients import Clients
 from flic.engine.engine import Engine
 from flic.engine.journal import MemoryJournal
-from flic.engine.rounds import Schedule, Simulation
-from flic.engine.runners import InProcess
+from flic.engine.rounds import Rounds, Schedule
+from flic.engine.runners import InProcess, local_rounds
 from flic.method_settings import MethodSettings
-from flic.methods import build_algorithm
 from flic.seeding import generator
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "flic_by_hand.py"
@@ -78,7 +76,7 @@ def settings():
     )
 
 
-def engine(data: FederatedData, s, *, stack_width: int) -> tuple[Simulation, list]:
+def engine(data: FederatedData, s, *, stack_width: int) -> tuple[Rounds, list]:
     method = MethodSettings.model_validate(
         {
             "training": {
@@ -100,12 +98,11 @@ def engine(data: FederatedData, s, *, stack_width: int) -> tuple[Simulation, lis
             },
         }
     )
-    roster = Clients(data, method.embedding, dtype=torch.float64)
-    kind = {"seed": SEED, "dtype": torch.float64}
-    engine = Engine(build_algorithm("flic-hl", method, roster.population, **kind), roster, SEED)
-    schedule = Schedule(s.rounds, s.participation, False, 0, stack_width)
-    simulation = Simulation(engine, schedule, MemoryJournal(), InProcess(engine))
-    return simulation, list(simulation.steps())
+    engine = Engine.of("flic-hl", method, data, seed=SEED, dtype=torch.float64)
+    schedule = Schedule(s.rounds, s.participation, False, 0)
+    jobs = InProcess(engine)
+    rounds = local_rounds(jobs, schedule, MemoryJournal(), stack_width=stack_width)
+    return rounds, list(rounds.steps())
 
 
 def close(got: torch.Tensor, expected: torch.Tensor) -> None:

@@ -25,7 +25,7 @@ if _TYPE_CHECKING:
     from flic.gaussians import wasserstein2_sq_interval as wasserstein2_sq_interval
     from flic.method_settings import MethodSettings as MethodSettings
     from flic.methods import METHODS as METHODS
-    from flic.methods import build_algorithm as build_algorithm
+    from flic.methods import build_method as build_method
     from flic.methods.protocol import Update as Update
     from flic.runs.metrics import Outcome as Outcome
     from flic.runs.run_folder import simulate as simulate
@@ -47,7 +47,7 @@ _HOME = {
     "RunConfig": "flic.config",
     "Split": "flic.data.client_data",
     "Update": "flic.methods.protocol",
-    "build_algorithm": "flic.methods",
+    "build_method": "flic.methods",
     "bures_barycentre": "flic.gaussians",
     "load_config": "flic.config",
     "resolve": "flic.config",

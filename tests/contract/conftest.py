@@ -10,13 +10,11 @@ from telling import CLASSES, ON_RESPONSES, RESPONSES, TINY, Ran, Visited, make_c
 
 from flic.data.client_data import FederatedData
 from flic.data.task import Classification
-from flic.engine.clients import Clients
 from flic.engine.engine import Engine
 from flic.engine.journal import MemoryJournal
-from flic.engine.rounds import Schedule, Simulation
-from flic.engine.runners import open_runner
+from flic.engine.rounds import Schedule
+from flic.engine.runners import local_rounds, open_jobs
 from flic.method_settings import MethodSettings
-from flic.methods import build_algorithm
 from flic.methods.protocol import Stack
 from flic.settings import merge
 
@@ -51,9 +49,7 @@ def engine(federation, settings) -> Callable[..., Engine]:
         own = settings(**changes)
         data = data or federation(responses=method.endswith(ON_RESPONSES))
         method = method.removesuffix(ON_RESPONSES)
-        roster = Clients(data, own.embedding, dtype=dtype)
-        algorithm = build_algorithm(method, own, roster.population, seed=seed, dtype=dtype)
-        return Engine(algorithm, roster, seed)
+        return Engine.of(method, own, data, seed=seed, dtype=dtype)
 
     return make
 
@@ -65,12 +61,12 @@ def run(engine) -> Callable[..., Ran]:
     def make(method, data=None, *, stack_width=100, workers=1, rounds=2, final=True, **more) -> Ran:
         shop = engine(method, data, **more)
         journal = MemoryJournal()
-        schedule = Schedule(rounds, 0.6, final, 1, stack_width, workers)
-        with open_runner(shop, workers=workers) as runner:
-            steps = list(Simulation(shop, schedule, journal, runner).steps())
+        schedule = Schedule(rounds, 0.6, final, 1)
+        with open_jobs(shop, workers=workers) as jobs:
+            steps = list(local_rounds(jobs, schedule, journal, stack_width=stack_width).steps())
         for record in steps:
             del record["seconds"], record["cpu_seconds"]
-        names = sorted(shop.roster.names)
+        names = sorted(shop.clients.names)
         states = dict(zip(names, journal.states(names), strict=True))
         return Ran(steps, journal.server, {n: s for n, s in states.items() if s is not None})
 
@@ -83,13 +79,13 @@ def visit(engine) -> Callable[..., Visited]:
 
     def make(method, names=("client-1", "client-3", "client-2", "client-0"), *, round=1, **more):
         shop = engine(method, **more)
-        [names] = shop.roster.split(names, stack_width=9)
-        clients = [shop.roster[n] for n in names]
-        states = [shop.algorithm.init_client(c, shop.roster.architecture(c.name)) for c in clients]
-        server = replace(shop.algorithm.init_server(), round=round)
-        stack = Stack(shop.roster.architecture(names[0]), {})
+        [names] = shop.clients.split(names, stack_width=9)
+        clients = [shop.clients[n] for n in names]
+        states = [shop.method.init_client(c, shop.clients.architecture(c.name)) for c in clients]
+        server = replace(shop.method.init_server(), round=round)
+        stack = Stack(shop.clients.architecture(names[0]), {})
         if states[0]:
-            stack = shop.roster.stack(names, states)
-        return Visited(shop.algorithm, server, stack, shop.roster.stacked_data(names))
+            stack = shop.clients.stack(names, states)
+        return Visited(shop.method, server, stack, shop.clients.stacked_data(names))
 
     return make

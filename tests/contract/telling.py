@@ -19,7 +19,8 @@ from flic.data.stacked import StackedData
 from flic.data.task import Regression
 from flic.engine.journal import Record
 from flic.methods import METHODS
-from flic.methods.protocol import Algorithm, ServerState, Stack
+from flic.methods.network import NetworkMethod
+from flic.methods.protocol import Method, ServerState, Stack, VisitContext
 from flic.seeding import generator
 
 CLASSES = 8
@@ -47,7 +48,7 @@ SINGLE_TOL = 1e-4
 RESPONSES = Regression(-10.0, 30.0)
 ON_RESPONSES = " on responses"
 
-NETWORKS = [n for n, method in METHODS.items() if method.has_rounds and not method.closed_form]
+NETWORKS = [n for n, method in METHODS.items() if issubclass(method, NetworkMethod)]
 NETWORKS_ON_BOTH = NETWORKS + [name + ON_RESPONSES for name in NETWORKS]
 METHODS_ON_BOTH = [name for name, m in METHODS.items() if "classification" in m.tasks] + [
     name + ON_RESPONSES for name, m in METHODS.items() if "regression" in m.tasks
@@ -134,7 +135,7 @@ def assert_same(a: Mapping[str, Tensor], b: Mapping[str, Tensor], *, rtol: float
 class Visited:
     """A method and one stack of clients, ready for a stage."""
 
-    algorithm: Algorithm
+    method: Method
     server: ServerState
     stack: Stack
     data: StackedData
@@ -145,5 +146,5 @@ class Visited:
         return [generator(self.seed, "stage", name) for name in self.data.names]
 
     def do(self, stage: str, server: ServerState | None = None):
-        work = getattr(self.algorithm, stage)
-        return work(server or self.server, self.stack, self.data, rngs=self.rngs)
+        work = getattr(self.method, stage)
+        return work(VisitContext(server or self.server, self.stack, self.data, self.rngs))

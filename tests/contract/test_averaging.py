@@ -28,7 +28,7 @@ def full(value):
 @pytest.mark.parametrize("method", NETWORKS_ON_BOTH)
 def test_a_name_that_nobody_sends_stays(visit, method):
     place = visit(method)
-    server = place.algorithm.aggregate(place.server, [Update("client-0", {})])
+    server = place.method.aggregate(place.server, [Update("client-0", {})])
     assert server.shared.keys() == place.server.shared.keys()
     assert all(server.shared[n] is value for n, value in place.server.shared.items())
 
@@ -36,7 +36,7 @@ def test_a_name_that_nobody_sends_stays(visit, method):
 def test_a_name_is_averaged_over_its_holders_only(visit):
     place = visit("flic-class")
     updates = send(MEAN, full(2), full(8)) + send("anchor.1.mean", full(5))
-    shared = place.algorithm.aggregate(place.server, updates).shared
+    shared = place.method.aggregate(place.server, updates).shared
     assert torch.equal(shared[MEAN], full(5))
     assert torch.equal(shared["anchor.1.mean"], full(5))
     assert torch.equal(shared["anchor.2.mean"], place.server.shared["anchor.2.mean"])
@@ -48,8 +48,8 @@ def test_weights_by_rows(visit, normalise):
     place = visit("hetfedrep", training={"client_weight": "rows", "normalise": normalise})
     values = [torch.full((24,), 2.0), torch.full((24,), 8.0)]
     updates = send("hidden.bias", *values, weights=[3.0, 1.0])
-    found = place.algorithm.aggregate(place.server, updates).shared["hidden.bias"]
-    literal = 5 / 2 * 14 / place.algorithm.population.total_rows
+    found = place.method.aggregate(place.server, updates).shared["hidden.bias"]
+    literal = 5 / 2 * 14 / place.method.population.total_rows
     expected = 14 / 4 if normalise == "active" else literal
     torch.testing.assert_close(found, torch.full((24,), expected))
 
@@ -58,14 +58,14 @@ def test_equal_weights_are_a_mean_either_way(visit):
     values = [torch.full((24,), 2.0), torch.full((24,), 8.0)]
     for normalise in ("active", "literal"):
         place = visit("hetfedrep", training={"normalise": normalise})
-        shared = place.algorithm.aggregate(place.server, send("hidden.bias", *values)).shared
+        shared = place.method.aggregate(place.server, send("hidden.bias", *values)).shared
         torch.testing.assert_close(shared["hidden.bias"], torch.full((24,), 5.0))
 
 
 def test_holders_of_an_anchor_are_averaged_even_where_the_rest_is_literal(visit):
     place = visit("flic-hl", training={"client_weight": "rows", "normalise": "literal"})
     updates = send(MEAN, full(2), full(8), weights=[3.0, 1.0])
-    shared = place.algorithm.aggregate(place.server, updates).shared
+    shared = place.method.aggregate(place.server, updates).shared
     torch.testing.assert_close(shared[MEAN], full(3.5))
 
 
@@ -73,8 +73,8 @@ def test_participants_divide_literally_too(visit):
     changes = {"client_weight": "rows", "normalise": "literal"}
     place = visit("flic-hl", training=changes, anchors={"average_over": "participants"})
     updates = send(MEAN, full(2), full(8), weights=[3.0, 1.0])
-    found = place.algorithm.aggregate(place.server, updates).shared[MEAN]
-    torch.testing.assert_close(found, full(5 / 2 * 14 / place.algorithm.population.total_rows))
+    found = place.method.aggregate(place.server, updates).shared[MEAN]
+    torch.testing.assert_close(found, full(5 / 2 * 14 / place.method.population.total_rows))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_extremes_are_left_out_number_by_number(visit, name, average, values, ex
     place = visit("flic-hl", training={"average": average})
     known = place.server.shared[name]
     updates = send(name, *(torch.full_like(known, float(value)) for value in values))
-    found = place.algorithm.aggregate(place.server, updates).shared[name]
+    found = place.method.aggregate(place.server, updates).shared[name]
     torch.testing.assert_close(found, torch.full_like(known, expected))
 
 
@@ -103,7 +103,7 @@ def test_what_is_left_counts_by_its_weight(visit):
     place = visit("flic-class", training={"average": "trimmed"})
     updates = send(MEAN, full(0), full(2), full(8), full(9), weights=[9.0, 3.0, 1.0, 9.0])
     torch.testing.assert_close(
-        place.algorithm.aggregate(place.server, updates).shared[MEAN], full(14 / 4)
+        place.method.aggregate(place.server, updates).shared[MEAN], full(14 / 4)
     )
 
 
@@ -111,7 +111,7 @@ def test_every_client_may_be_an_extreme_in_one_number_and_not_in_another(visit):
     place = visit("flic-class", training={"average": "trimmed"})
     values = torch.tensor([[0.0, 5.0, 9.0], [1.0, 2.0, 3.0], [4.0, 9.0, 1.0]])
     updates = send(MEAN, *(full(0).index_copy(0, torch.arange(3), v) for v in values))
-    found = place.algorithm.aggregate(place.server, updates).shared[MEAN]
+    found = place.method.aggregate(place.server, updates).shared[MEAN]
     assert found[:3].tolist() == [1.0, 5.0, 3.0]
 
 
@@ -158,7 +158,7 @@ def test_participants_pull_a_single_holder_back(visit):
     )
     moves = []
     for place in (holders, everyone):
-        server = place.algorithm.aggregate(place.server, place.do("client_update").updates)
+        server = place.method.aggregate(place.server, place.do("client_update").updates)
         moves.append(server.shared[MEAN] - place.server.shared[MEAN])
     assert moves[0].abs().min() > 0
     torch.testing.assert_close(moves[1], moves[0] / 2, atol=1e-6, rtol=1e-5)
@@ -179,7 +179,7 @@ def test_averaged_factors_depend_on_their_rotation_and_the_barycentre_does_not(v
     for how in ("factors", "barycentre"):
         anchors = {"covariance": "full", "average_covariance": how}
         place = visit("flic-class", anchors=anchors)
-        root = place.algorithm.aggregate(place.server, turned).shared[FACTOR]
+        root = place.method.aggregate(place.server, turned).shared[FACTOR]
         found[how] = root @ root.mT
     torch.testing.assert_close(found["barycentre"], factor @ factor.mT, atol=1e-4, rtol=1e-4)
     assert (found["factors"] - factor @ factor.mT).abs().max() > 0.5
@@ -189,7 +189,7 @@ def test_the_barycentre_of_commuting_covariances_averages_deviations(visit):
     place = visit("flic-class", anchors={"covariance": "full", "average_covariance": "barycentre"})
     a, b = torch.diag(full(1)), torch.diag(full(4))
     updates = send(FACTOR, a, b, weights=[2.0, 1.0])
-    root = place.algorithm.aggregate(place.server, updates).shared[FACTOR]
+    root = place.method.aggregate(place.server, updates).shared[FACTOR]
     torch.testing.assert_close(root @ root.mT, torch.diag(full(4)), atol=1e-4, rtol=1e-4)
 
 
@@ -213,4 +213,4 @@ def test_an_update_that_does_not_count_is_refused(visit, name, value, weight, me
         check_update(place.server, update)
     assert "client 'ward-7'" in str(refusal.value)
     with pytest.raises(IncompatibleUpdate, match=message):
-        place.algorithm.aggregate(place.server, [Update("client-0", {}), update])
+        place.method.aggregate(place.server, [Update("client-0", {}), update])

@@ -34,9 +34,9 @@ def test_no_stage_changes_its_inputs(visit, method, variant):
     place = visit(method, alignment={"realign_epochs": 1}, **variant)
     before = snapshot(place)
     updates = [update for stage in STAGES for update in place.do(stage).updates]
-    place.algorithm.aggregate(place.server, updates)
+    place.method.aggregate(place.server, updates)
     splits = [client.test for client in place.data.clients]
-    place.algorithm.predict(place.server, place.stack, place.data, splits)
+    place.method.predict(place.server, place.stack, place.data, splits)
     for old, new in zip(before, snapshot(place), strict=True):
         assert_same(old, new)
 

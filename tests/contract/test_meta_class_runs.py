@@ -67,13 +67,13 @@ def test_finding_them_costs_one_preparation(run):
 
 def test_found_without_pretraining(run):
     ran = run("flic-class", pretraining={"epochs": 0}, **FOUND)
-    assert [r["round"] for r in ran.records] == [0, 1, 2, 3]
-    assert "scores" in ran.records[0]
+    assert [r["round"] for r in ran.records] == [-1, 0, 1, 2, 3]
+    assert "scores" in ran.records[1]
 
 
 def test_nothing_of_the_rows_is_in_the_answers(visit):
     place = visit("flic-class", round=-1, **FOUND)
-    for client, update in zip(place.data.clients, place.do("prepare").updates, strict=True):
+    for client, update in zip(place.data.clients, place.do("tell_distances").updates, strict=True):
         assert update.client == client.name
         for entry in update.entries.values():
             assert entry.value.shape == (PAIRS,)
@@ -84,7 +84,7 @@ def test_no_client_can_move_the_map(visit):
     place = visit("flic-class", **GIVEN)
     forged = Update("client-1", {MAP: Entry(torch.zeros(CLASSES, dtype=torch.int64), 1.0)})
     with pytest.raises(IncompatibleUpdate, match="'client-1' holds 'meta_classes', which the serv"):
-        place.algorithm.aggregate(place.server, [forged])
+        place.method.aggregate(place.server, [forged])
 
 
 REFUSED = {

@@ -2,6 +2,8 @@
 
 import pytest
 
+from flic.methods.protocol import ServerState, VisitContext
+
 
 def prepared(run, method, epochs):
     records = run(method, rounds=1, pretraining={"epochs": epochs}).records
@@ -20,11 +22,11 @@ def test_fedavg_averages_networks_during_the_warm_up(run):
 
 @pytest.mark.parametrize("epochs", [10, 23, 7])
 def test_the_parts_of_a_warm_up_have_its_epochs(engine, monkeypatch, epochs):
-    algorithm = engine("fedavg", pretraining={"epochs": epochs}).algorithm
+    method = engine("fedavg", pretraining={"epochs": epochs}).method
     asked = []
-    monkeypatch.setattr(algorithm, "_warm_up", lambda place, epochs: asked.append(epochs))
-    for round in range(1 - algorithm.preparations, 1):
-        server = algorithm.init_server()
-        algorithm.prepare(type(server)(round, server.shared), None, None, rngs=())
+    monkeypatch.setattr(method, "_warm_up", lambda place, epochs: asked.append(epochs))
+    for step in method.steps_before():
+        server = ServerState(step.round, method.init_server().shared)
+        step.stages[0].client_half(VisitContext(server, None, None, ()))
     assert sum(asked) == epochs
     assert max(asked) - min(asked) <= 1

@@ -62,14 +62,14 @@ def test_predictions_are_in_the_units_of_the_responses(visit, predict_by):
     private["head.bias"][:] = 0.25
     stack = type(place.stack)(place.stack.embedding, private)
     splits = [client.test for client in place.data.clients]
-    for own in place.algorithm.predict(place.server, stack, place.data, splits):
+    for own in place.method.predict(place.server, stack, place.data, splits):
         expected = RESPONSES.low + 0.25 * RESPONSES.width
         torch.testing.assert_close(own, torch.full_like(own, expected), atol=1e-4, rtol=0)
 
 
 def test_the_control_swaps_the_ends_at_some_clients(visit):
     place = visit("permuted-anchors" + ON_RESPONSES)
-    found = place.algorithm.anchor_of(place.data)
+    found = place.method.anchor_of(place.data)
     assert {tuple(order) for order in found.tolist()} == {(0, 1), (1, 0)}
     idle = {"local": "0 epochs", "shared": "0 epochs"}
     place = visit("permuted-anchors" + ON_RESPONSES, training=idle)

@@ -9,13 +9,11 @@ import torch
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification
-from flic.engine.clients import Clients
 from flic.engine.engine import Engine
 from flic.engine.journal import Journal
-from flic.engine.rounds import Schedule, Simulation
-from flic.engine.runners import InProcess
+from flic.engine.rounds import Rounds, Schedule
+from flic.engine.runners import InProcess, local_rounds
 from flic.method_settings import MethodSettings
-from flic.methods import build_algorithm
 from flic.seeding import generator
 from flic.settings import merge
 
@@ -49,7 +47,7 @@ def federation() -> Callable[..., FederatedData]:
 
 
 @pytest.fixture
-def simulation() -> Callable[..., Simulation]:
+def simulation() -> Callable[..., Rounds]:
     """simulation(data, journal, rounds=, participation=, evaluate_every=, method=, section={…})."""
 
     def make(
@@ -62,12 +60,10 @@ def simulation() -> Callable[..., Simulation]:
         evaluate_every: int = 1,
         final_round: bool = True,
         **changes: Any,
-    ) -> Simulation:
+    ) -> Rounds:
         settings = MethodSettings.model_validate(merge(SMALL, changes))
-        roster = Clients(data, settings.embedding, dtype=torch.float32)
-        algorithm = build_algorithm(method, settings, roster.population, seed=0)
-        engine = Engine(algorithm, roster, 0)
-        schedule = Schedule(rounds, participation, final_round, evaluate_every, 100)
-        return Simulation(engine, schedule, journal, InProcess(engine))
+        engine = Engine.of(method, settings, data, seed=0)
+        schedule = Schedule(rounds, participation, final_round, evaluate_every)
+        return local_rounds(InProcess(engine), schedule, journal, stack_width=100)
 
     return make

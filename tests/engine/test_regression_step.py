@@ -8,7 +8,7 @@ from flic.data.batches import draw_batches
 from flic.engine.clients import Clients
 from flic.engine.engine import Engine, Job
 from flic.method_settings import MethodSettings
-from flic.methods import build_algorithm
+from flic.methods import build_method
 from flic.seeding import generator
 from flic_paper.problems.regression import MadeRegressionConfig, make_regression
 
@@ -28,19 +28,19 @@ SETTINGS = MethodSettings.model_validate(
 def engine() -> Engine:
     config = MadeRegressionConfig(problem="made-regression", num_clients=5, test_rows=4)
     data = make_regression(config, seed=3)
-    roster = Clients(data, SETTINGS.embedding, dtype=torch.float64)
-    algorithm = build_algorithm("flic-hl", SETTINGS, roster.population, seed=3, dtype=torch.float64)
-    return Engine(algorithm, roster, 3)
+    clients = Clients(data, SETTINGS.embedding, dtype=torch.float64)
+    method = build_method("flic-hl", SETTINGS, clients.population, seed=3, dtype=torch.float64)
+    return Engine(method, clients, 3)
 
 
 class Plain:
     """One client, no client axis: parameters by name and Adam."""
 
     def __init__(self, engine, name, server):
-        client = engine.roster[name]
-        initial = engine.algorithm.init_client(client, engine.roster.architecture(name))
+        client = engine.clients[name]
+        initial = engine.method.init_client(client, engine.clients.architecture(name))
         self.p = {n: v.clone().requires_grad_() for n, v in (dict(server.shared) | initial).items()}
-        task = engine.roster.data.task
+        task = engine.clients.data.task
         self.x = client.train.x.double()
         self.y = ((client.train.y.double() - task.low) / task.width).float().double()
 
@@ -84,8 +84,8 @@ class Plain:
 
 @pytest.mark.parametrize("stage", ["prepare", "update"])
 def test_a_visit_is_that_of_plain_pytorch(engine, stage):
-    server, roster = engine.algorithm.init_server(), engine.roster
-    (stack,) = roster.split(roster.names, stack_width=100)
+    server, clients = engine.method.init_server(), engine.clients
+    (stack,) = clients.split(clients.names, stack_width=100)
     answer = engine.do(Job(stage, server, stack, [None] * len(stack)))
     sent = {update.client: update.entries for update in answer.updates}
     for name in stack:
@@ -108,8 +108,8 @@ def test_a_visit_is_that_of_plain_pytorch(engine, stage):
 
 
 def test_losses_are_told_term_by_term(engine):
-    server, roster = engine.algorithm.init_server(), engine.roster
-    (stack,) = roster.split(roster.names, stack_width=100)
+    server, clients = engine.method.init_server(), engine.clients
+    (stack,) = clients.split(clients.names, stack_width=100)
     answer = engine.do(Job("update", server, stack, [None] * len(stack)))
     assert {frozenset(terms) for terms in answer.losses.values()} == {
         frozenset({"data", "alignment", "calibration"})

@@ -10,7 +10,7 @@ from flic.data.toy import ToyConfig, make_toy
 from flic.engine.clients import Clients
 from flic.engine.engine import Engine, Job, Stage
 from flic.method_settings import MethodSettings
-from flic.methods import build_algorithm
+from flic.methods import build_method
 from flic.methods.flic.method import MEAN
 from flic.seeding import generator
 from flic_paper.benchmark.sequential import SequentialClient
@@ -37,21 +37,21 @@ def engine() -> Engine:
         test_rows_per_class=5,
     )
     data = make_toy(config, seed=3)
-    roster = Clients(data, SETTINGS.embedding, dtype=torch.float64)
-    algorithm = build_algorithm("flic-hl", SETTINGS, roster.population, seed=3, dtype=torch.float64)
-    return Engine(algorithm, roster, 3)
+    clients = Clients(data, SETTINGS.embedding, dtype=torch.float64)
+    method = build_method("flic-hl", SETTINGS, clients.population, seed=3, dtype=torch.float64)
+    return Engine(method, clients, 3)
 
 
 @pytest.mark.parametrize("stage", ["prepare", "update"])
 def test_private_parameters_are_those_of_plain_pytorch(engine: Engine, stage: Stage) -> None:
-    server, roster = engine.algorithm.init_server(), engine.roster
-    sizes = [len(roster[name].train) for name in roster.names]
+    server, clients = engine.method.init_server(), engine.clients
+    sizes = [len(clients[name].train) for name in clients.names]
     assert min(sizes) < 20 < max(sizes)
-    (stack,) = roster.split(roster.names, stack_width=100)
+    (stack,) = clients.split(clients.names, stack_width=100)
     answer = engine.do(Job(stage, server, stack, [None] * len(stack)))
     for name in stack:
-        initial = engine.algorithm.init_client(roster[name], roster.architecture(name))
-        client = SequentialClient(roster[name], initial, server, SETTINGS)
+        initial = engine.method.init_client(clients[name], clients.architecture(name))
+        client = SequentialClient(clients[name], initial, server, SETTINGS)
         rng = generator(3, stage, 0, name)
         client.update(rng) if stage == "update" else client.pretrain(rng)
         own = answer.states[name]
@@ -64,12 +64,12 @@ def test_private_parameters_are_those_of_plain_pytorch(engine: Engine, stage: St
 
 
 def test_updates_are_those_of_plain_pytorch(engine: Engine) -> None:
-    server, roster = engine.algorithm.init_server(), engine.roster
-    (stack,) = roster.split(roster.names, stack_width=100)
+    server, clients = engine.method.init_server(), engine.clients
+    (stack,) = clients.split(clients.names, stack_width=100)
     answer = engine.do(Job("update", server, stack, [None] * len(stack)))
     for update in answer.updates:
-        data = roster[update.client]
-        initial = engine.algorithm.init_client(data, roster.architecture(update.client))
+        data = clients[update.client]
+        initial = engine.method.init_client(data, clients.architecture(update.client))
         client = SequentialClient(data, initial, server, SETTINGS)
         client.update(generator(3, "update", 0, update.client))
         hidden = update.entries["hidden.weight"].value
@@ -88,11 +88,11 @@ def test_images_train_as_in_plain_pytorch() -> None:
     rows, empty = Split(x, y), Split.empty(schema.dim)
     client = ClientData("one", schema, rows, empty, rows)
     data = FederatedData("images", Classification(3), (client,))
-    roster = Clients(data, SETTINGS.embedding, dtype=torch.float64)
-    algorithm = build_algorithm("flic-hl", SETTINGS, roster.population, seed=3, dtype=torch.float64)
-    server = algorithm.init_server()
-    answer = Engine(algorithm, roster, 3).do(Job("update", server, ("one",), [None]))
-    initial = algorithm.init_client(client, roster.architecture("one"))
+    clients = Clients(data, SETTINGS.embedding, dtype=torch.float64)
+    method = build_method("flic-hl", SETTINGS, clients.population, seed=3, dtype=torch.float64)
+    server = method.init_server()
+    answer = Engine(method, clients, 3).do(Job("update", server, ("one",), [None]))
+    initial = method.init_client(client, clients.architecture("one"))
     plain = SequentialClient(client, initial, server, SETTINGS)
     plain.update(generator(3, "update", 0, "one"))
     for place, name in ((1, "conv1"), (4, "conv2")):

@@ -322,13 +322,13 @@ def test_who_offends_too_often_is_asked_no_more_until_admitted_again(here):
 def test_a_revoked_silo_is_asked_no_more(here):
     place = here()
     place.go(1)
-    roll = place.coordinator.members
-    assert [roll.revoke("east"), roll.revoke("east")] == [103, 103]  # it may be interrupted
+    members = place.coordinator.members
+    assert [members.revoke("east"), members.revoke("east")] == [103, 103]  # it may be interrupted
     place.go(1)
     assert records(place)[-1]["active"] == ["north", "south"]
-    roll.forget("east")
+    members.forget("east")
     with pytest.raises(FlicError, match="expected one of 'north', 'south'"):
-        roll.revoke("east")
+        members.revoke("east")
 
 
 def test_tensors_in_the_last_round_are_refused(here):

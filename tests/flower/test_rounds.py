@@ -147,7 +147,7 @@ def test_two_silos_do_not_have_one_key(coordinator):
 def test_a_finished_round_is_the_algorithm_s_and_is_kept(coordinator):
     server = coordinator.server
     updates = [update(coordinator, name, by) for by, name in enumerate(NAMES, start=1)]
-    expected = coordinator.algorithm.aggregate(server, updates).shared
+    expected = coordinator.method.aggregate(server, updates).shared
     record = done(coordinator, absent={"west": "not connected"})
     opened = Coordinator.open(coordinator.folder)
     assert opened.round == 2

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from flic.errors import ConfigError, DamagedModel, DataError, FederationError, FlicError
 from flic.flower.silo import SiloFolder
-from flic.methods import build_algorithm
+from flic.methods import build_method
 from flic.methods.protocol import Population, ServerState
 from flic.silos.predicting import evaluate_file
 from flic.tables import Client
@@ -21,10 +21,8 @@ RUN = "0123456789abcdef"
 
 def initial(settings, round=1) -> ServerState:
     population = Population(0, settings.question, 0, 0, {})
-    algorithm = build_algorithm(
-        settings.method, settings.method_settings, population, seed=settings.seed
-    )
-    return replace(algorithm.init_server(), round=round)
+    method = build_method(settings.method, settings.method_settings, population, seed=settings.seed)
+    return replace(method.init_server(), round=round)
 
 
 def moved(server, round) -> ServerState:

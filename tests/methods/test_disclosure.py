@@ -91,17 +91,17 @@ def test_likelihoods_are_told_by_few_digits_where_numbers_are_limited():
         settings = MethodSettings.model_validate(
             {"linked": {"random_features": 8, "told_per_value": limit}}
         )
-        roster = Clients(
+        clients = Clients(
             FederatedData("wards", Classification(CLASSES), tuple(wide)),
             settings.embedding,
             dtype=torch.float32,
         )
-        algorithm = Linked(settings, roster.population, seed=0, dtype=torch.float32)
-        shop, server = Engine(algorithm, roster, 0), algorithm.init_server()
+        method = Linked(settings, clients.population, seed=0, dtype=torch.float32)
+        shop, server = Engine(method, clients, 0), method.init_server()
         for round in (-2, -1, 0):
             state = ServerState(round, server.shared)
-            updates = shop.do(Job("prepare", state, tuple(roster.names), [{}] * 3)).updates
-            server = algorithm.aggregate(state, updates)
+            updates = shop.do(Job("prepare", state, tuple(clients.names), [{}] * 3)).updates
+            server = method.aggregate(state, updates)
             cv_scores = [
                 entry.value
                 for update in updates
@@ -119,13 +119,13 @@ def test_likelihoods_of_few_rows_are_not_told(rows, tells):
     settings = MethodSettings.model_validate({"linked": {"random_features": 8, "min_rows": 5}})
     clients = (silo(40, 3, seed=1), silo(rows, 3, seed=2))
     data = FederatedData("wards", Classification(CLASSES), clients)
-    roster = Clients(data, settings.embedding, dtype=torch.float32)
-    algorithm = Linked(settings, roster.population, seed=0, dtype=torch.float32)
-    shop, server = Engine(algorithm, roster, 0), algorithm.init_server()
+    clients = Clients(data, settings.embedding, dtype=torch.float32)
+    method = Linked(settings, clients.population, seed=0, dtype=torch.float32)
+    shop, server = Engine(method, clients, 0), method.init_server()
     for round in (-2, -1, 0):
         state = ServerState(round, server.shared)
-        updates = shop.do(Job("prepare", state, tuple(roster.names), [{}] * 2)).updates
-        server = algorithm.aggregate(state, updates)
+        updates = shop.do(Job("prepare", state, tuple(clients.names), [{}] * 2)).updates
+        server = method.aggregate(state, updates)
         assert {u.client: bool(u.entries) for u in updates} == {"silo-1": True, "silo-2": tells}
 
 

@@ -13,7 +13,7 @@ from flic.data.stacked import StackedData
 from flic.data.task import Classification, Regression
 from flic.errors import ConfigError
 from flic.method_settings import MethodSettings
-from flic.methods import build_algorithm
+from flic.methods import build_method
 from flic.methods.baselines.estimators import PooledLda
 from flic.methods.protocol import Population, Stack
 from flic.networks.mlp import Mlp
@@ -37,7 +37,7 @@ def scores():
         test = Split(test, torch.zeros(len(test), dtype=torch.int64))
         client = ClientData("ward-7", schema, Split(x, y), Split.empty(dim), test)
         population = Population.of([client], task)
-        algorithm = build_algorithm(method, MethodSettings(), population, seed=0)
+        method = build_method(method, MethodSettings(), population, seed=0)
         data = StackedData.of(
             [client],
             task=task,
@@ -47,7 +47,7 @@ def scores():
             dtype=torch.float32,
         )
         stack = Stack(Mlp(dim, (), 1), {})
-        [own] = algorithm.predict(algorithm.init_server(), stack, data, [test])
+        [own] = method.predict(method.init_server(), stack, data, [test])
         return own
 
     return make

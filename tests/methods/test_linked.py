@@ -11,7 +11,7 @@ from flic.data.task import Classification, Regression
 from flic.engine.clients import Clients
 from flic.engine.engine import Engine, Job
 from flic.method_settings import MethodSettings
-from flic.methods.baselines.estimators import Lda, Ridge
+from flic.methods.baselines.estimators import Ridge
 from flic.methods.linked import client as linked_client
 from flic.methods.linked import peers
 from flic.methods.linked.agreement import Agreement
@@ -46,32 +46,29 @@ def make_client(i, names=NAMES, rows=18, space="ward"):
 def learn(clients, absent=(), settings=SETTINGS, task=QUESTION):
     """Engine and server after all uploads, of which those of absent clients never arrive."""
     data = FederatedData("linked", task, tuple(clients))
-    roster = Clients(data, settings.embedding, dtype=torch.float32)
-    algorithm = Linked(settings, roster.population, seed=0, dtype=torch.float32)
-    shop, server = Engine(algorithm, roster, 0), algorithm.init_server()
-    for round in range(1 - algorithm.preparations, 1):
-        server = ServerState(round, server.shared)
-        names = tuple(roster.names)
-        answer = shop.do(Job("prepare", server, names, [{}] * len(names)))
+    shop = Engine.of("linked", settings, data, seed=0)
+    server, names = shop.method.init_server(), tuple(shop.clients.names)
+    uploads = [step for step in shop.method.programme(0, final_round=False) if step.sends]
+    for step in uploads:
+        server = ServerState(step.round, server.shared)
+        answer = shop.do(Job(step.stages[0].name, server, names, [{}] * len(names)))
         arrived = [update for update in answer.updates if update.client not in absent]
-        server = algorithm.aggregate(server, arrived)
+        server = step.stages[0].server_half(server, arrived)
     return shop, server
 
 
 def accuracy(clients, settings=SETTINGS):
     shop, server = learn(clients, settings=settings)
-    names = tuple(shop.roster.names)
+    names = tuple(shop.clients.names)
     scores = shop.do(Job("evaluate", server, names, [{}] * len(names))).scores
     return sum(s.test.right for s in scores.values()) / sum(s.test.rows for s in scores.values())
 
 
 def alone(clients):
     data = FederatedData("alone", QUESTION, tuple(clients))
-    roster = Clients(data, SETTINGS.embedding, dtype=torch.float32)
-    lda = Lda(SETTINGS, roster.population, seed=0, dtype=torch.float32)
-    names = tuple(roster.names)
-    shop = Engine(lda, roster, 0)
-    scores = shop.do(Job("evaluate", lda.init_server(), names, [{}] * len(names))).scores
+    shop = Engine.of("lda", SETTINGS, data, seed=0)
+    names, server = tuple(shop.clients.names), shop.method.init_server()
+    scores = shop.do(Job("evaluate", server, names, [{}] * len(names))).scores
     return sum(s.test.right for s in scores.values()) / sum(s.test.rows for s in scores.values())
 
 
@@ -126,7 +123,7 @@ def test_one_wrong_unit_leaves_everyone_s_own_expert_as_it_was(ward, factor):
     found = []
     for clients in (ward[:4], wrong[:4]):
         shop, server = learn(clients)
-        known = LinkedClient(shop.algorithm.agreed, server.shared, ward[1])
+        known = LinkedClient(shop.method.agreed, server.shared, ward[1])
         found.append(known.fold_scores("own").log_softmax(-1))
     torch.testing.assert_close(*found, rtol=0, atol=1e-3)
 
@@ -148,7 +145,7 @@ def test_what_is_one_value_at_each_client_changes_nothing(ward, scatter):
     settings = with_scatter(scatter)
     assert accuracy(dated, settings) == pytest.approx(accuracy(ward, settings), abs=0.02)
     shop, server = learn(dated, settings=settings)
-    assert not unlike(LinkedClient(shop.algorithm.agreed, server.shared, dated[0]))
+    assert not unlike(LinkedClient(shop.method.agreed, server.shared, dated[0]))
 
 
 def few_features(i):
@@ -170,7 +167,7 @@ def test_every_space_has_settings_of_its_own(ward):
     shop, server = learn([*ward, *small])
     own = [place_of(server.shared[f"scores.own.{space}"])[0] for space in ("ward", "small")]
     assert own[0] != own[1]
-    assert {line.split("space ")[1].split(";")[0] for line in shop.algorithm.explain(server)} == {
+    assert {line.split("space ")[1].split(";")[0] for line in shop.method.explain(server)} == {
         "'ward'",
         "'small'",
     }
@@ -215,9 +212,9 @@ def test_half_linked_is_not_below_alone(ward):
 def test_the_model_as_tensors_is_the_client_s_prediction(ward):
     shop, server = learn(ward)
     client = ward[2]
-    model = LinkedClient(shop.algorithm.agreed, server.shared, client).model()
-    [scores] = shop.algorithm.predict(
-        server, None, shop.roster.stacked_data([client.name]), [client.test]
+    model = LinkedClient(shop.method.agreed, server.shared, client).model()
+    [scores] = shop.method.predict(
+        server, None, shop.clients.stacked_data([client.name]), [client.test]
     )
     torch.testing.assert_close(apply_mix(model, client.test.x).float(), scores, rtol=0, atol=1e-5)
 
@@ -242,10 +239,10 @@ def test_a_class_of_few_rows_is_in_no_sum(ward):
     client = replace(ward[0], train=few)
     assert client.class_counts[1] == 2
     data = FederatedData("few", QUESTION, (client, *ward[1:]))
-    roster = Clients(data, settings.embedding, dtype=torch.float32)
-    algorithm = Linked(settings, roster.population, seed=0, dtype=torch.float32)
-    server = ServerState(-2, algorithm.init_server().shared)
-    shop = Engine(algorithm, roster, 0)
+    clients = Clients(data, settings.embedding, dtype=torch.float32)
+    method = Linked(settings, clients.population, seed=0, dtype=torch.float32)
+    server = ServerState(-2, method.init_server().shared)
+    shop = Engine(method, clients, 0)
     [update] = shop.do(Job("prepare", server, (client.name,), [{}])).updates
     count = update.entries["moments.ward.linear.count"].value
     assert (count[1] == 0).all()
@@ -299,13 +296,13 @@ def test_private_features_are_in_no_sum(ward):
     own = (*NAMES[:6], *(f"own {name}" for name in NAMES[6:]))
     clients = [replace(ward[0], schema=FeatureSchema("ward", own)), *ward[1:]]
     shop, server = learn(clients)
-    assert set(shop.algorithm.agreed.shared["ward"].names) == set(NAMES)
+    assert set(shop.method.agreed.shared["ward"].names) == set(NAMES)
     clients = [replace(c, schema=FeatureSchema("ward", own)) for c in ward[:1]] + [
         replace(c, schema=FeatureSchema("ward", (*NAMES[:6], *(f"{i} {n}" for n in NAMES[6:]))))
         for i, c in enumerate(ward[1:])
     ]
     shop, server = learn(clients)
-    assert shop.algorithm.agreed.shared["ward"].names == tuple(sorted(NAMES[:6]))
+    assert shop.method.agreed.shared["ward"].names == tuple(sorted(NAMES[:6]))
     assert server.shared["moments.ward.linear.total"].shape == (CLASSES, 6)
 
 
@@ -334,7 +331,7 @@ def test_large_values_are_no_reason_to_stop(ward):
 def test_merits_of_rows_in_parts_are_those_of_all_rows(ward, answered, monkeypatch, task):
     clients, question = (ward, QUESTION) if task == "classes" else (answered, RESPONSE)
     shop, server = learn(clients, task=question)
-    known = LinkedClient(shop.algorithm.agreed, server.shared, clients[0])
+    known = LinkedClient(shop.method.agreed, server.shared, clients[0])
     whole = [known.cv_scores("own"), known.cv_scores("linked"), known.mix_scores()]
     monkeypatch.setattr(linked_client, "ROWS_AT_ONCE", 5)  # of 18, so that the last part is smaller
     parts = [known.cv_scores("own"), known.cv_scores("linked"), known.mix_scores()]
@@ -378,9 +375,9 @@ def test_one_basis_takes_off_only_what_was_told(ward, monkeypatch, scatter):
     """A client that tells less than the others is among what the others told, and no more."""
     few = [replace(c, train=c.train.take(torch.arange(9))) for c in ward[:4]]
     full, _ = learn(few)
-    agreed = replace(full.algorithm.agreed, settings=with_scatter(scatter).linked)
+    agreed = replace(full.method.agreed, settings=with_scatter(scatter).linked)
     sent = [
-        sent_sums(full.algorithm.agreed, DisclosedRows.of(full.algorithm.agreed, c), "full")
+        sent_sums(full.method.agreed, DisclosedRows.of(full.method.agreed, c), "full")
         for c in few[:3]
     ]
     sent.append(sent_sums(agreed, DisclosedRows.of(agreed, few[3]), scatter))
@@ -419,16 +416,13 @@ def with_response(client, seed):
 def r2(clients, method, settings=SETTINGS):
     task = RESPONSE
     data = FederatedData("responses", task, tuple(clients))
-    roster = Clients(data, settings.embedding, dtype=torch.float32)
     if method is Linked:
         shop, server = learn(clients, task=task)
     else:
-        algorithm = method(settings, roster.population, seed=0, dtype=torch.float32)
-        shop, server = Engine(algorithm, roster, 0), algorithm.init_server()
-    names = tuple(roster.names)
-    found = shop.algorithm.predict(
-        server, None, roster.stacked_data(names), [c.test for c in clients]
-    )
+        shop = Engine.of(method.name, settings, data, seed=0)
+        server = shop.method.init_server()
+    stacked = shop.clients.stacked_data(tuple(shop.clients.names))
+    found = shop.method.predict(server, None, stacked, [c.test for c in clients])
     left = sum(
         float((p[:, 0] - c.test.y).square().sum()) for p, c in zip(found, clients, strict=True)
     )
@@ -456,9 +450,9 @@ def test_responses_with_nothing_linked_are_no_worse_than_a_ridge_alone(answered)
 def test_the_model_of_responses_as_tensors_is_the_client_s_prediction(answered):
     shop, server = learn(answered, task=RESPONSE)
     client = answered[2]
-    model = LinkedClient(shop.algorithm.agreed, server.shared, client).model()
-    [found] = shop.algorithm.predict(
-        server, None, shop.roster.stacked_data([client.name]), [client.test]
+    model = LinkedClient(shop.method.agreed, server.shared, client).model()
+    [found] = shop.method.predict(
+        server, None, shop.clients.stacked_data([client.name]), [client.test]
     )
     torch.testing.assert_close(apply_mix(model, client.test.x).float(), found, rtol=0, atol=1e-4)
     assert found.mean().item() == pytest.approx(client.test.y.mean().item(), abs=2)
@@ -466,11 +460,11 @@ def test_the_model_of_responses_as_tensors_is_the_client_s_prediction(answered):
 
 def test_what_came_of_it_is_told(ward):
     shop, server = learn(ward)
-    [line] = shop.algorithm.explain(server)
-    found = LinkedClient(shop.algorithm.agreed, server.shared, ward[0]).best_scores()
+    [line] = shop.method.explain(server)
+    found = LinkedClient(shop.method.agreed, server.shared, ward[0]).best_scores()
     assert list(found) == ["own", "linked", "mapped", "mix"]
     everyone = [
-        LinkedClient(shop.algorithm.agreed, server.shared, c).best_scores()["mix"] for c in ward
+        LinkedClient(shop.method.agreed, server.shared, c).best_scores()["mix"] for c in ward
     ]
     assert f"mix {sum(everyone) / len(everyone):.3f}." in line
     assert "cross-validated log-likelihood" in line
@@ -483,7 +477,7 @@ def test_right_links_are_worth_something_and_wrong_ones_less_than_nothing(ward):
     names[first], names[second] = names[second], names[first]
     clients = [replace(ward[0], schema=FeatureSchema("ward", tuple(names))), *ward[1:]]
     shop, server = learn(clients)
-    known = LinkedClient(shop.algorithm.agreed, server.shared, clients[0])
+    known = LinkedClient(shop.method.agreed, server.shared, clients[0])
     wrong = {NAMES[first], NAMES[second]}
     assert known.worth_of_links(wrong) < -0.02
     assert known.worth_of_links({*NAMES} - wrong) > 0.02
@@ -495,7 +489,7 @@ def test_links_are_worth_the_same_however_their_sums_travel(ward):
     others = (*NAMES[:6], *(f"own {name}" for name in NAMES[6:]))
     some = [replace(c, schema=FeatureSchema("ward", others)) for c in ward[:1]]
     shop, server = learn([*some, *ward[1:]])
-    agreed = shop.algorithm.agreed
+    agreed = shop.method.agreed
     names = agreed.shared["ward"].names
     shared = {"ward": SharedFeatures(names, tuple(range(len(names))))}
     apart = Agreement(agreed.settings, shared, agreed.task, agreed.seed)
@@ -524,6 +518,6 @@ def test_one_basis_serves_clients_with_private_features_too(ward, monkeypatch):
     for most_rows in (0.0, 1e9):
         monkeypatch.setattr(peers, "MOST_ROWS", most_rows)
         shop, server = learn(few)
-        model = LinkedClient(shop.algorithm.agreed, server.shared, few[0]).model()
+        model = LinkedClient(shop.method.agreed, server.shared, few[0]).model()
         found.append(apply_mix(model, few[0].test.x))
     torch.testing.assert_close(*found, rtol=0, atol=1e-8)

@@ -13,7 +13,7 @@ from flic.data.stacked import StackedData
 from flic.data.task import Classification
 from flic.gaussians import Gaussian, wasserstein2_sq
 from flic.method_settings import Duration
-from flic.methods.flic import transport
+from flic.methods.flic import targets as transport
 from flic.methods.flic.losses import alignment_loss
 from flic.methods.flic.targets import Target, transport_targets
 from flic.seeding import generator

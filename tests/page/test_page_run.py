@@ -129,7 +129,7 @@ def test_embedded_rows_are_those_the_method_predicts_with(finished):
     config = run_folder.read_config(folder)
     engine = run_folder.engine_of(config, config.data.make(seed=config.seed))
     journal = DiskJournal(folder / "checkpoints")
-    found = read(engine.roster, engine.algorithm, journal, stack_width=3)
+    found = read(engine.clients, engine.method, journal, stack_width=3)
     rows = pq.read_table(folder / "clients.parquet").to_pylist()
     right = {row["client"]: row["test_right"] for row in rows if row["round"] == 3}
     for part in found.parts:

@@ -13,8 +13,8 @@ from flic.data.stacked import StackedData
 from flic.data.task import Classification
 from flic.engine.clients import Clients
 from flic.method_settings import MethodSettings
-from flic.methods import build_algorithm
-from flic.methods.protocol import Algorithm, ServerState, Stack, Visit
+from flic.methods import build_method
+from flic.methods.protocol import Method, ServerState, Stack, Visit, VisitContext
 from flic.seeding import generator
 from flic.settings import merge
 
@@ -33,7 +33,7 @@ SMALL: dict[str, Any] = {
 class Place:
     """A method, the server, and all clients of a federation in one stack."""
 
-    algorithm: Any
+    method: Any
     server: ServerState
     stack: Stack
     data: StackedData
@@ -41,11 +41,12 @@ class Place:
     def do(self, stage: str, round: int = 1) -> Visit:
         rngs = [generator(0, stage, name) for name in self.data.names]
         server = replace(self.server, round=round)
-        return getattr(self.algorithm, stage)(server, self.stack, self.data, rngs=rngs)
+        context = VisitContext(server, self.stack, self.data, rngs)
+        return getattr(self.method, stage)(context)
 
-    def after(self, visit: Visit) -> "Place":
+    def after(self, visit: Visit, half: str = "aggregate") -> "Place":
         """The same place once the visit is over and its updates are averaged."""
-        server = self.algorithm.aggregate(self.server, visit.updates)
+        server = getattr(self.method, half)(self.server, visit.updates)
         return replace(self, server=server, stack=visit.stack)
 
     def latent(self, client: int) -> torch.Tensor:
@@ -101,13 +102,13 @@ def place(federation) -> Callable[..., Place]:
     ) -> Place:
         settings = MethodSettings.model_validate(merge(SMALL, changes))
         data = FederatedData("paper", Classification(num_classes), tuple(clients or federation()))
-        roster = Clients(data, settings.embedding, dtype=torch.float64)
-        algorithm: Algorithm = build_algorithm(
-            method, settings, roster.population, seed=0, dtype=torch.float64
+        clients = Clients(data, settings.embedding, dtype=torch.float64)
+        method: Method = build_method(
+            method, settings, clients.population, seed=0, dtype=torch.float64
         )
-        [names] = roster.split(roster.names, stack_width=9)
-        states = [algorithm.init_client(roster[n], roster.architecture(n)) for n in names]
-        stack = roster.stack(names, states)
-        return Place(algorithm, algorithm.init_server(), stack, roster.stacked_data(names))
+        [names] = clients.split(clients.names, stack_width=9)
+        states = [method.init_client(clients[n], clients.architecture(n)) for n in names]
+        stack = clients.stack(names, states)
+        return Place(method, method.init_server(), stack, clients.stacked_data(names))
 
     return make

@@ -88,7 +88,7 @@ def test_fedhenn_s_loss(place):
         expected = 0.7 * (1 - cka_by_definition(own[client.name], average))
         torch.testing.assert_close(losses["cka"][i], expected)
         theta = {n: v[i : i + 1] for n, v in start.stack.private.items()}
-        scores = start.algorithm.model.apply(theta, start.latent(i)[None])[0]
+        scores = start.method.model.apply(theta, start.latent(i)[None])[0]
         data = torch.nn.functional.cross_entropy(scores, client.train.y)
         torch.testing.assert_close(losses["data"][i], data)
 

@@ -107,7 +107,7 @@ def test_nearest_anchor_is_the_least_distance(place):
     start = place("flic-class", model=changes, pretraining=PRETRAINING, training=ADAM)
     start = start.after(start.do("prepare", round=0))
     splits = [client.test for client in start.data.clients]
-    scores = start.algorithm.predict(start.server, start.stack, start.data, splits)
+    scores = start.method.predict(start.server, start.stack, start.data, splits)
     means = torch.stack([start.server.shared[n] for n in MEANS])
     for i, client in enumerate(start.data.clients):
         held = torch.tensor(client.classes)
@@ -120,7 +120,7 @@ def test_nearest_anchor_is_the_least_distance(place):
 def test_nobody_predicts_a_class_it_does_not_hold(place, method):
     start = place(method)
     splits = [client.test for client in start.data.clients]
-    scores = start.algorithm.predict(start.server, start.stack, start.data, splits)
+    scores = start.method.predict(start.server, start.stack, start.data, splits)
     for client, own in zip(start.data.clients, scores, strict=True):
         lacked = sorted({0, 1, 2} - set(client.classes))
         assert (own[:, lacked] == -torch.inf).all()

@@ -45,7 +45,7 @@ def two_rounds(start):
 
 def scores(end):
     splits = [client.test for client in end.data.clients]
-    return torch.cat(end.algorithm.predict(end.server, end.stack, end.data, splits))
+    return torch.cat(end.method.predict(end.server, end.stack, end.data, splits))
 
 
 @pytest.mark.parametrize(("method", "changes"), VARIANTS.values(), ids=VARIANTS)
@@ -242,9 +242,9 @@ def test_the_server_makes_the_map_and_forgets_the_answers(place):
     start = place(
         "flic-class", anchors={"meta_classes": 2}, pretraining={"epochs": 1}, training=GENTLE
     )
-    assert start.algorithm.preparations == 2
-    visit = start.do("prepare", round=-1)
-    after = start.after(visit)
+    assert [step.round for step in start.method.steps_before()] == [-1, 0]
+    visit = start.do("tell_distances", round=-1)
+    after = start.after(visit, "find_meta_classes")
     assert all(set(update.entries) == {DISTANCES, TOGETHER} for update in visit.updates)
     assert set(after.server.shared) == {MAP, "anchor.0.mean", "anchor.1.mean"}
     assert set(after.server.shared[MAP].tolist()) == {0, 1}

@@ -8,7 +8,7 @@ IDLE = {"local": "0 epochs", "shared": "0 epochs"}
 def test_every_client_permutes_the_anchors_in_its_own_way(place, client):
     clients = [client(name, (0, 1)) for name in "abcdef"]
     start = place("permuted-anchors", clients, num_classes=7)
-    found = start.algorithm.anchor_of(start.data)
+    found = start.method.anchor_of(start.data)
     assert torch.equal(found.sort(1).values, torch.arange(7).expand(6, -1))
     assert len(found.unique(dim=0)) > 1
 
@@ -18,13 +18,13 @@ def test_a_permutation_belongs_to_the_client_not_to_its_stack(place, client):
     alone = place("permuted-anchors", [client("b")], num_classes=7)
     at = together.data.names.index("b")
     assert torch.equal(
-        together.algorithm.anchor_of(together.data)[at], alone.algorithm.anchor_of(alone.data)[0]
+        together.method.anchor_of(together.data)[at], alone.method.anchor_of(alone.data)[0]
     )
 
 
 def test_uploads_go_under_the_permuted_names(place, client):
     start = place("permuted-anchors", [client(n, (0, 2)) for n in "abc"], num_classes=7)
-    permutations = start.algorithm.anchor_of(start.data).tolist()
+    permutations = start.method.anchor_of(start.data).tolist()
     for own, update in zip(permutations, start.do("client_update").updates, strict=True):
         sent = {name for name in update.entries if name.startswith("anchor.")}
         assert sent == {f"anchor.{own[c]}.mean" for c in (0, 2)}
@@ -50,7 +50,7 @@ def test_each_class_is_pulled_to_the_permuted_anchor(place, client):
     )
     after = start.after(start.do("prepare", round=0))
     means = torch.stack([start.server.shared[f"anchor.{c}.mean"] for c in range(7)])
-    permutations = start.algorithm.anchor_of(start.data)
+    permutations = start.method.anchor_of(start.data)
     for i, client_data in enumerate(start.data.clients):
         for c in (0, 1):
             centre = after.latent(i)[client_data.train.y == c].mean(0)

@@ -17,10 +17,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification
-from flic.engine.clients import Clients
-from flic.engine.engine import Engine, Job, Stage
+from flic.engine.engine import Engine, Job
 from flic.method_settings import MethodSettings
-from flic.methods import build_algorithm
 from flic.seeding import generator
 from flic_paper.benchmark.sequential import SequentialClient
 
@@ -93,30 +91,29 @@ class _Bench:
             }
         )
         self.settings = settings
-        self.roster = Clients(data, settings.embedding, dtype=torch.float32)
-        self.names = self.roster.names
-        algorithm = build_algorithm("flic-hl", settings, self.roster.population, seed=0)
+        self.engine = Engine.of("flic-hl", settings, data, seed=0)
+        self.clients, method = self.engine.clients, self.engine.method
+        self.names = self.clients.names
         self.initial = {
-            name: algorithm.init_client(self.roster[name], self.roster.architecture(name))
+            name: method.init_client(self.clients[name], self.clients.architecture(name))
             for name in self.names
         }
-        self.engine = Engine(algorithm, self.roster, 0)
-        self.server = algorithm.init_server()
+        self.server = method.init_server()
 
-    def work(self, stage: Stage, names: list[str], width: int) -> None:
-        for stack in self.roster.split(names, stack_width=width):
+    def work(self, stage: str, names: list[str], width: int) -> None:
+        for stack in self.clients.split(names, stack_width=width):
             states = [self.initial[name] for name in stack]
             self.engine.do(Job(stage, self.server, stack, states))
 
-    def plainly(self, stage: Stage, names: list[str]) -> None:
+    def plainly(self, stage: str, names: list[str]) -> None:
         for name in names:
             client = SequentialClient(
-                self.roster[name], self.initial[name], self.server, self.settings
+                self.clients[name], self.initial[name], self.server, self.settings
             )
             rng = generator(0, stage, 0, name)
             client.update(rng) if stage == "update" else client.pretrain(rng)
 
-    def race(self, stage: Stage, names: list[str], *, stacked_width: int) -> _Race:
+    def race(self, stage: str, names: list[str], *, stacked_width: int) -> _Race:
         """Best CPU seconds of each way; of many clients, a tenth tells the sequential times."""
         few = names if len(names) <= ACTIVE else names[:: len(names) // ACTIVE]
         self.work(stage, names, stacked_width)
@@ -132,7 +129,7 @@ class _Bench:
         share = len(names) / len(few)
         return _Race(stacked, alone * share, plain * share)
 
-    def gflop(self, stage: Stage, names: list[str]) -> float:
+    def gflop(self, stage: str, names: list[str]) -> float:
         with FlopCounterMode(display=False) as counter:
             self.work(stage, names, len(names))
         return counter.get_total_flops() / 1e9
@@ -140,8 +137,8 @@ class _Bench:
     def kib_per_client(self) -> float:
         """Mean over clients; padded features count, as they take memory."""
         total = 0
-        for stack in self.roster.split(self.names, stack_width=CLIENTS):
-            private = self.roster.stack(stack, [self.initial[name] for name in stack]).private
+        for stack in self.clients.split(self.names, stack_width=CLIENTS):
+            private = self.clients.stack(stack, [self.initial[name] for name in stack]).private
             total += sum(value.numel() * value.element_size() for value in private.values())
         return 4 * total / len(self.names) / 1024  # parameters, gradients, two moments
 

@@ -15,15 +15,14 @@ from torch import Tensor
 
 from flic.config import RunConfig, resolve
 from flic.data.batches import BatchPlan
-from flic.data.stacked import StackedData
 from flic.engine.clients import Clients
 from flic.engine.engine import Engine
 from flic.engine.journal import MemoryJournal
-from flic.engine.rounds import Schedule, Simulation
-from flic.engine.runners import open_runner
+from flic.engine.rounds import Schedule
+from flic.engine.runners import local_rounds, open_jobs
 from flic.method_settings import TrainingConfig
 from flic.methods.flic.method import FlicHL
-from flic.methods.protocol import Generators, ServerState, Stack, Visit
+from flic.methods.protocol import Visit, VisitContext
 from flic.networks.descent import Losses, LossFn
 from flic.settings import merge
 from flic.shapes import Named
@@ -70,14 +69,12 @@ class _Traced(FlicHL):
         self.rounds: dict[str, list[int]] = {}
         self._clients: Sequence[str] = ()
 
-    def client_update(
-        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
-    ) -> Visit:
-        self._clients = data.names
-        for name in data.names:
+    def client_update(self, context: VisitContext) -> Visit:
+        self._clients = context.data.names
+        for name in context.data.names:
             self.visits.setdefault(name, []).append([])
-            self.rounds.setdefault(name, []).append(server.round)
-        visit = super().client_update(server, stack, data, rngs=rngs)
+            self.rounds.setdefault(name, []).append(context.server.round)
+        visit = super().client_update(context)
         self._clients = ()
         return visit
 
@@ -97,21 +94,21 @@ class _Traced(FlicHL):
 def _trace(config: RunConfig, desk: Desk) -> dict[str, Any]:
     """Losses per visit and epoch of the clients that are visited most, and the visits' rounds."""
     data = config.data.make(seed=config.seed)
-    roster = Clients(data, config.embedding, dtype=torch.float32)
-    algorithm = _Traced(config, roster.population, seed=config.seed, dtype=torch.float32)
-    engine = Engine(algorithm, roster, config.seed)
+    clients = Clients(data, config.embedding, dtype=torch.float32)
+    method = _Traced(config, clients.population, seed=config.seed, dtype=torch.float32)
+    engine = Engine(method, clients, config.seed)
     training = config.training
-    schedule = Schedule(training.rounds, training.participation, False, 0, 100)
-    with open_runner(engine, workers=1) as runner:
-        for record in Simulation(engine, schedule, MemoryJournal(), runner).steps():
+    schedule = Schedule(training.rounds, training.participation, False, 0)
+    with open_jobs(engine, workers=1) as jobs:
+        for record in local_rounds(jobs, schedule, MemoryJournal(), stack_width=100).steps():
             desk.tell(f"round {record['round']}")
-    often = sorted(algorithm.visits, key=lambda name: (-len(algorithm.visits[name]), name))
+    often = sorted(method.visits, key=lambda name: (-len(method.visits[name]), name))
     return {
         name: {
-            "rounds": algorithm.rounds[name],
+            "rounds": method.rounds[name],
             "epochs": [
-                _epochs(visit, -(-len(roster[name].train) // training.batch_size))
-                for visit in algorithm.visits[name]
+                _epochs(visit, -(-len(clients[name].train) // training.batch_size))
+                for visit in method.visits[name]
             ],
         }
         for name in often[:_SHOWN]
@@ -122,7 +119,7 @@ def _epochs(steps: Sequence[Mapping[str, float]], per_epoch: int) -> list[list[f
     """Data loss and whole loss of each epoch of a visit."""
     whole = [[step["data"], sum(step.values())] for step in steps]
     return [
-        [round(fmean(column), 6) for column in zip(*whole[i : i + per_epoch], strict=True)]
+        [fmean(column) for column in zip(*whole[i : i + per_epoch], strict=True)]
         for i in range(0, len(whole), per_epoch)
     ]
 

@@ -16,10 +16,8 @@ from torch import Tensor
 from flic.config import resolve
 from flic.data.client_data import Split
 from flic.data.stacked import StackedRows
-from flic.engine.clients import Clients
 from flic.engine.engine import Engine, Job
 from flic.gaussians import Gaussian, wasserstein2_sq
-from flic.methods import build_algorithm
 from flic.methods.flic.anchors import mean_name
 from flic_paper.study import WHICH, Cell, Desk, Results, Scope, Study, Table, Value, listed
 
@@ -40,13 +38,13 @@ def _embed(epochs: int, seed: int, rows: int, desk: Desk) -> dict[str, Any]:
 
     desk.tell(f"{epochs} epochs, seed {seed}")
     engine = _engine(epochs, seed)
-    server = engine.algorithm.init_server()
-    names = tuple(engine.roster.split(engine.roster.names, stack_width=_CLIENTS)[0])
+    server = engine.method.init_server()
+    names = tuple(engine.clients.split(engine.clients.names, stack_width=_CLIENTS)[0])
     states = engine.do(Job("prepare", server, names, [None] * _CLIENTS)).states
     anchors = torch.stack([server.shared[mean_name(c)] for c in range(_CLASSES)])
     points, distances = [], {}
     for part in _PARTS:
-        splits = [getattr(engine.roster[name], part) for name in names]
+        splits = [getattr(engine.clients[name], part) for name in names]
         latent = _latent(engine, names, [states[name] for name in names], splits)
         distances[part] = _mean_distance(latent, splits, anchors)
         for i, (z, split) in enumerate(zip(latent, splits, strict=True)):
@@ -67,16 +65,14 @@ def _engine(epochs: int, seed: int) -> Engine:
     data = {"problem": "linear-mapping", "variant": "appendix", "num_clients": _CLIENTS}
     data |= {"num_classes": _CLASSES, "train_rows_per_class": 200, "test_rows_per_class": 200}
     config = resolve({"data": data, "pretraining": {"epochs": epochs}})
-    roster = Clients(config.data.make(seed=seed), config.embedding, dtype=torch.float32)
-    algorithm = build_algorithm("flic-class", config, roster.population, seed=seed)
-    return Engine(algorithm, roster, seed)
+    return Engine.of("flic-class", config, config.data.make(seed=seed), seed=seed)
 
 
 def _latent(
     engine: Engine, names: Sequence[str], states: Sequence[Any], splits: Sequence[Split]
 ) -> list[Tensor]:
     """φ_i of each client's rows."""
-    stack = engine.roster.stack(names, states)
+    stack = engine.clients.stack(names, states)
     rows = StackedRows.of(splits, width=stack.embedding.dim, dtype=torch.float32)
     with torch.no_grad():
         latent = stack.embedding.apply(stack.private, rows.x)

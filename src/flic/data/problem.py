@@ -1,6 +1,7 @@
 """Problem: settings of a data source that can make its clients."""
 
 from abc import abstractmethod
+from typing import Any
 
 from flic.data.client_data import FederatedData
 from flic.settings import Section
@@ -9,7 +10,7 @@ from flic.settings import Section
 class Problem(Section):
     """A `[data]` section of a configuration; each kind narrows `problem` to its own names."""
 
-    problem: str
+    problem: Any
 
     @abstractmethod
     def make(self, *, seed: int) -> FederatedData:

@@ -1,1 +1,1 @@
-"""Part 6 of the flow: who runs the two halves of an algorithm, and when."""
+"""Part 6 of the flow: who runs the two halves of an method, and when."""

@@ -1,29 +1,28 @@
-"""One stack's work in one stage: the function that every runner calls.
+"""Engine: does the jobs of a run; every runner calls it.
 
-A task names its clients and carries what they may know; the answer carries what they keep, what
+A job names its clients and carries what they may know; the answer carries what they keep, what
 they send and what they measured. In process or in a worker, the same code runs.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from flic.data.client_data import Split
+from flic.data.client_data import FederatedData, Split
 from flic.engine.clients import Clients
 from flic.engine.score import Score
 from flic.errors import Diverged, NumericalError
-from flic.methods.protocol import Algorithm, ServerState, Stack, Update, Visit
+from flic.method_settings import MethodSettings
+from flic.methods import build_method
+from flic.methods.protocol import Method, ServerState, Stack, Stage, Update, Visit, VisitContext
 from flic.seeding import generator
 from flic.shapes import Named
 
-Stage = Literal["prepare", "update", "realign", "adapt", "evaluate"]
-
-Work = Callable[..., Visit]
-"""A stage of an algorithm: (server, stack, data, *, rngs) → visit."""
+EVALUATE = "evaluate"
+"""Name of a job that measures instead of doing the work of a stage."""
 
 # Finite, but far beyond any use: the next step would overflow. NaN is not below it either.
 HUGE = 1e12
@@ -35,7 +34,7 @@ KEPT = "What was finished before is kept."
 class Job:
     """Work for one stack; `states` holds None for clients not yet visited."""
 
-    stage: Stage
+    stage: str  # of the method, by name; or EVALUATE
     server: ServerState
     names: tuple[str, ...]
     states: Sequence[Named | None]
@@ -55,87 +54,96 @@ class JobResult:
 class Engine:
     """What is needed to do any task: the method, the clients and the seed."""
 
-    algorithm: Algorithm
-    roster: Clients
+    method: Method
+    clients: Clients
     seed: int
 
-    def do(self, task: Job) -> JobResult:
-        """Carry out one task."""
-        if task.stage == "evaluate":
-            return JobResult(scores=self._scores(task))
-        work = {
-            "prepare": self.algorithm.prepare,
-            "update": self.algorithm.client_update,
-            "realign": self.algorithm.realign,
-            "adapt": self.algorithm.adapt,
-        }[task.stage]
-        visit = self._visit(task, work)
-        losses = _per_client(task.names, visit)
-        states = self.roster.unstack(task.names, visit.stack) if visit.stack.private else {}
+    @classmethod
+    def of(
+        cls,
+        method: str,
+        settings: MethodSettings,
+        data: FederatedData,
+        *,
+        seed: int,
+        dtype: torch.dtype = torch.float32,
+    ) -> "Engine":
+        """The engine of a method, by its name, among the clients of a federation."""
+        clients = Clients(data, settings.embedding, dtype=dtype)
+        built = build_method(method, settings, clients.population, seed=seed, dtype=dtype)
+        return cls(built, clients, seed)
+
+    def do(self, job: Job) -> JobResult:
+        """Carry out one job."""
+        if job.stage == EVALUATE:
+            return JobResult(scores=self._scores(job))
+        visit = self._visit(job, self.method.stage(job.stage))
+        losses = _per_client(job.names, visit)
+        states = self.clients.unstack(job.names, visit.stack) if visit.stack.private else {}
         return JobResult(states, visit.updates, losses)
 
-    def _stack(self, task: Job) -> Stack:
+    def _stack(self, job: Job) -> Stack:
         states = [
             self._initial(name) if state is None else state
-            for name, state in zip(task.names, task.states, strict=True)
+            for name, state in zip(job.names, job.states, strict=True)
         ]
         if not states[0]:
-            return Stack(self.roster.architecture(task.names[0]), {})
-        return self.roster.stack(task.names, states)
+            return Stack(self.clients.architecture(job.names[0]), {})
+        return self.clients.stack(job.names, states)
 
     def _initial(self, name: str) -> dict[str, Tensor]:
-        return self.algorithm.init_client(self.roster[name], self.roster.architecture(name))
+        return self.method.init_client(self.clients[name], self.clients.architecture(name))
 
-    def _scores(self, task: Job) -> dict[str, Score]:
+    def _scores(self, job: Job) -> dict[str, Score]:
         """Scores on validation and test rows, from one pass over both."""
-        data, stack = self.roster.stacked_data(task.names), self._stack(task)
+        data, stack = self.clients.stacked_data(job.names), self._stack(job)
         both = [joined(c.validation, c.test) for c in data.clients]
-        predicted = self.algorithm.predict(task.server, stack, data, both)
+        predicted = self.method.predict(job.server, stack, data, both)
         return {
             client.name: Score.of(data.task, own, split.y, border=len(client.validation))
             for client, split, own in zip(data.clients, both, predicted, strict=True)
         }
 
-    def _visit(self, task: Job, work: Work) -> Visit:
+    def _visit(self, job: Job, stage: Stage) -> Visit:
         """Do the work; where numbers break down, say at which client."""
-        data, stack = self.roster.stacked_data(task.names), self._stack(task)
-        rngs = [generator(self.seed, task.stage, task.server.round, n) for n in task.names]
+        data, stack = self.clients.stacked_data(job.names), self._stack(job)
+        rngs = [generator(self.seed, job.stage, job.server.round, n) for n in job.names]
         try:
-            visit = work(task.server, stack, data, rngs=rngs)
+            visit = stage.client_half(VisitContext(job.server, stack, data, rngs))
         except NumericalError as error:
-            if len(task.names) == 1:
-                raise Diverged(f"{self._where(task, task.names)}: {error} {KEPT}") from error
-            for name, state in zip(task.names, task.states, strict=True):
-                self._visit(replace(task, names=(name,), states=[state]), work)
+            if len(job.names) == 1:
+                raise Diverged(f"{self._where(job, job.names)}: {error} {KEPT}") from error
+            for name, state in zip(job.names, job.states, strict=True):
+                self._visit(replace(job, names=(name,), states=[state]), stage)
             raise
-        self._refuse_diverged(task, visit)
+        self._refuse_diverged(job, stage, visit)
         return visit
 
-    def _refuse_diverged(self, task: Job, visit: Visit) -> None:
+    def _refuse_diverged(self, job: Job, stage: Stage, visit: Visit) -> None:
         """Numbers out of all bounds stop the run before anything is kept or counted."""
         # Sums over rows may be as large as the rows make them, as long as they are finite.
-        most = math.inf if self.algorithm.closed_form else HUGE
+        most = math.inf if stage.sums else HUGE
         for update in visit.updates:
             if not update.magnitude < most:
-                raise self._diverged(task, [update.client], "its version of the shared part")
+                raise self._diverged(job, [update.client], "its version of the shared part")
         found = [(f"the {term!r} loss", values) for term, values in visit.losses.items()]
         found += [(f"the parameter {name!r}", v) for name, v in visit.stack.private.items()]
         for what, values in found:
-            sound = (values.abs() < HUGE).view(len(task.names), -1).all(1)
-            lost = [name for name, fine in zip(task.names, sound, strict=True) if not fine]
+            sound = (values.abs() < HUGE).view(len(job.names), -1).all(1)
+            lost = [name for name, fine in zip(job.names, sound, strict=True) if not fine]
             if lost:
-                raise self._diverged(task, lost, what)
+                raise self._diverged(job, lost, what)
 
-    def _diverged(self, task: Job, names: Sequence[str], what: str) -> Diverged:
+    def _diverged(self, job: Job, names: Sequence[str], what: str) -> Diverged:
         return Diverged(
-            f"{self._where(task, names)}: {what} is no longer finite or beyond 1e12. Lower "
+            f"{self._where(job, names)}: {what} is no longer finite or beyond 1e12. Lower "
             "training.optimiser.learning_rate or anchors.scale, or look at the client's "
             f"features. {KEPT}"
         )
 
-    def _where(self, task: Job, names: Sequence[str]) -> str:
+    def _where(self, job: Job, names: Sequence[str]) -> str:
         who = ", ".join(repr(n) for n in names[:3]) + (" and others" if len(names) > 3 else "")
-        return f"client {who}, round {task.server.round}, stage {task.stage!r}"
+        return f"client {who}, round {job.server.round}, stage {job.stage!r}"
 
 
 def joined(first: Split, second: Split) -> Split:

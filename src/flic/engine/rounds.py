@@ -1,19 +1,22 @@
 """The round loop: who works when, what is averaged, what is measured.
 
-Paper: algo:FLIC-FEDREP, the outer loop. Only the clients of one stack are in memory at once, and
-the cost of a round depends on the active clients alone.
+Paper: algo:FLIC-FEDREP, the outer loop. It runs the steps of any method on any runner: in this
+process, in workers, or on silos over Flower. How clients are reached, and what happens where one
+fails, is the runner's own affair.
 """
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
-from flic.engine.engine import Engine, Job, JobResult, Stage
 from flic.engine.journal import Journal, Record
-from flic.engine.runners import Runner
-from flic.engine.sampling import active_clients, num_active
-from flic.engine.score import Score
-from flic.methods.protocol import ServerState, Update
+from flic.engine.sampling import active_clients
+from flic.method_settings import TrainingConfig
+from flic.methods.protocol import ServerState, Stage, Step, Update
+
+Figures = Mapping[str, Mapping[str, float]]
+"""Client → name → number."""
 
 
 @dataclass(frozen=True)
@@ -24,111 +27,117 @@ class Schedule:
     participation: float
     final_round: bool
     evaluate_every: int  # rounds between evaluations of all clients; 0 means at the end only
-    stack_width: int
-    workers: int = 1
+
+    @classmethod
+    def of(cls, training: TrainingConfig, *, evaluate_every: int) -> "Schedule":
+        """The schedule that the settings of training give."""
+        return cls(training.rounds, training.participation, training.final_round, evaluate_every)
+
+    def is_due(self, step: Step) -> bool:
+        """Whether clients are measured after a step."""
+        if step.measured == "when due":
+            return self.evaluate_every > 0 and step.round % self.evaluate_every == 0
+        return step.measured == "always"
 
 
-class Simulation:
-    """A federation in one place, step by step; a fresh one goes on where the journal ends."""
+@dataclass(frozen=True)
+class Work:
+    """What came of a stage: what clients sent, their losses, and more for the record."""
+
+    updates: Sequence[Update]
+    losses: Figures
+    bytes_sent: int
+    facts: Record = field(default_factory=dict[str, object])
+
+
+class Runner(Protocol):
+    """Where clients work."""
+
+    def members(self, step: Step) -> Sequence[str]:
+        """Names of the clients that can work in a step."""
+        ...
+
+    def work(self, stage: Stage, server: ServerState, names: Sequence[str]) -> Work | None:
+        """What these clients did; None where too little came of it and the step is done again."""
+        ...
+
+    def figures(self, server: ServerState) -> Figures:
+        """Figures of all clients on their own held-out rows."""
+        ...
+
+    def committed(self, record: Record) -> None:
+        """Take note that a step is finished."""
+        ...
+
+
+class Rounds:
+    """A run, step by step; a fresh one goes on where the journal ends."""
 
     def __init__(
-        self, engine: Engine, schedule: Schedule, journal: Journal, runner: Runner
+        self,
+        programme: Sequence[Step],
+        initial: ServerState,
+        schedule: Schedule,
+        journal: Journal,
+        runner: Runner,
+        *,
+        seed: int,
     ) -> None:
-        self.engine = engine
-        self.schedule = schedule
-        self.journal = journal
-        self.runner = runner
-        num_active(len(engine.roster.names), schedule.participation)  # refuse before work starts
+        self.programme, self.schedule, self.seed = programme, schedule, seed
+        self.journal, self.runner = journal, runner
+        self._initial = initial
 
     def steps(self) -> Iterator[Record]:
         """Records of the steps still to be done, each committed before it is yielded."""
-        done = len(self.journal.records)
-        for position, (stage, round) in enumerate(self._programme()):
-            if position >= done:
-                yield self._step(stage, round)
+        for step in self.programme[len(self.journal.records) :]:
+            record = None
+            while record is None:
+                record = self._step(step)
+            yield record
 
-    def num_steps(self) -> int:
-        """Number of steps of the whole run."""
-        return len(self._programme())
-
-    def _programme(self) -> list[tuple[Stage, int]]:
-        if not self.engine.algorithm.has_rounds:
-            return [("evaluate", 0)]
-        closed = self.engine.algorithm.closed_form
-        rounds = 0 if closed else self.schedule.rounds
-        updates: list[tuple[Stage, int]] = [("update", t) for t in range(1, rounds + 1)]
-        last: Stage = "adapt" if self.schedule.final_round and not closed else "evaluate"
-        first = 1 - max(1, self.engine.algorithm.preparations)
-        before: list[tuple[Stage, int]] = [("prepare", t) for t in range(first, 1)]
-        return [*before, *updates, (last, rounds + 1)]
-
-    def _step(self, stage: Stage, round: int) -> Record:
+    def _step(self, step: Step) -> Record | None:
+        """One step, from the draw to the commit; None where it has to be done again."""
         started = time.perf_counter(), time.process_time()
-        algorithm, everyone = self.engine.algorithm, self.engine.roster.names
-        server = replace(self.journal.server or algorithm.init_server(), round=round)
-        record: Record = {"stage": stage, "round": round}
-        if stage == "update":
-            record["active"] = self._draw(round)
-        if stage in ("update", "adapt") or (stage == "prepare" and algorithm.preparations):
-            server, work = self._work(stage, server, record.get("active", everyone))
-            record |= work
-        if stage in ("update", "adapt") and algorithm.realigns:
-            server, again = self._work("realign", server, everyone)
-            record["bytes_sent"] += again["bytes_sent"]
-        if self._is_measured(stage, round):
-            record["scores"] = self._measure(server)
+        server = replace(self.journal.server or self._initial, round=step.round)
+        record: Record = {"stage": step.name, "round": step.round}
+        members = self.runner.members(step)
+        for stage in step.stages:
+            names = self._drawn(stage, step, members)
+            if stage.who == "active":
+                record["active"] = names
+            work = self.runner.work(stage, server, names)
+            if work is None:
+                return None
+            record = _with_work(record, work)
+            if work.updates:
+                # A fixed order: sums of floating-point numbers depend on it, results must not.
+                updates = sorted(work.updates, key=lambda update: update.client)
+                server = stage.server_half(server, updates)
+        if self.schedule.is_due(step):
+            record["scores"] = self.runner.figures(server)
         record["seconds"] = time.perf_counter() - started[0]
         record["cpu_seconds"] = time.process_time() - started[1]
         self.journal.commit(server, record)
+        self.runner.committed(record)
         return record
 
-    def _draw(self, round: int) -> list[str]:
-        roster, seed = self.engine.roster, self.engine.seed
-        return active_clients(roster.names, self.schedule.participation, seed=seed, round=round)
-
-    def _work(
-        self, stage: Stage, server: ServerState, names: Sequence[str]
-    ) -> tuple[ServerState, Record]:
-        """Server state and losses after the named clients did their work."""
-        updates: list[Update] = []
-        losses: dict[str, Mapping[str, float]] = {}
-        for answer in self._answers(stage, server, names):
-            self.journal.put(answer.states)
-            updates += answer.updates
-            losses |= answer.losses
-        sent = sum(update.num_bytes for update in updates)
-        if updates:
-            # A fixed order: sums of floating-point numbers depend on it, results must not.
-            updates.sort(key=lambda update: update.client)
-            server = self.engine.algorithm.aggregate(server, updates)
-        return server, {"losses": _mean_terms(losses), "bytes_sent": sent}
-
-    def _measure(self, server: ServerState) -> dict[str, dict[str, float]]:
-        """Scores of every client on its own held-out rows."""
-        scores: dict[str, Score] = {}
-        for answer in self._answers("evaluate", server, self.engine.roster.names):
-            scores |= answer.scores
-        return {name: scores[name].figures() for name in sorted(scores)}
-
-    def _is_measured(self, stage: Stage, round: int) -> bool:
-        if stage in ("adapt", "evaluate"):
-            return True
-        # Nothing comes between the preparations of a closed form and its end.
-        every = 0 if self.engine.algorithm.closed_form else self.schedule.evaluate_every
-        return every > 0 and round >= 0 and round % every == 0
-
-    def _answers(
-        self, stage: Stage, server: ServerState, names: Sequence[str]
-    ) -> Iterator[JobResult]:
-        # Every worker gets a share; no result depends on how clients are stacked.
-        width = min(self.schedule.stack_width, -(-len(names) // self.schedule.workers))
-        stacks = self.engine.roster.split(names, stack_width=width)
-        return self.runner.run(
-            Job(stage, server, stack, self.journal.states(stack)) for stack in stacks
-        )
+    def _drawn(self, stage: Stage, step: Step, members: Sequence[str]) -> list[str]:
+        """The clients that a stage is for: everyone, or a seeded draw."""
+        if stage.who == "everyone" or not members:
+            return list(members)
+        share = self.schedule.participation
+        return active_clients(members, share, seed=self.seed, round=step.round)
 
 
-def _mean_terms(losses: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+def _with_work(record: Record, work: Work) -> Record:
+    """The record with what came of a stage; losses are those of the step's first one."""
+    if "losses" in record:
+        return {**record, "bytes_sent": record["bytes_sent"] + work.bytes_sent}
+    found = {"losses": _mean_terms(work.losses), "bytes_sent": work.bytes_sent}
+    return record | found | work.facts
+
+
+def _mean_terms(losses: Figures) -> dict[str, float]:
     """Mean of each loss term over the clients that have it."""
     terms: dict[str, list[float]] = {}
     for name in sorted(losses):

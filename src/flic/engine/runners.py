@@ -1,6 +1,6 @@
-"""Who does the tasks: this process, or worker processes. Results agree but for rounding.
+"""Runners on this machine: this process, or worker processes. Results agree but for rounding.
 
-The same task gives the same bits in either; more workers make narrower stacks, whose products
+The same job gives the same bits in either; more workers make narrower stacks, whose products
 may round otherwise. With stack width 1, clients work one after another.
 """
 
@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -16,29 +16,96 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from flic.engine.engine import Engine, Job, JobResult
+from flic.engine.engine import EVALUATE, Engine, Job, JobResult
+from flic.engine.journal import Journal, Record
+from flic.engine.rounds import Rounds, Schedule, Work
+from flic.engine.sampling import num_active
+from flic.engine.score import Score
 from flic.errors import FederationError
+from flic.methods.protocol import ServerState, Stage, Step, Update
 
 Done = TypeVar("Done")
 
 
-class Runner(Protocol):
-    """Does tasks, in order."""
+class Jobs(Protocol):
+    """Does jobs, in order."""
 
-    def run(self, tasks: Iterable[Job]) -> Iterator[JobResult]:
-        """Answers in the order of the tasks."""
+    engine: Engine
+    workers: int
+
+    def run(self, jobs: Iterable[Job]) -> Iterator[JobResult]:
+        """Results in the order of the jobs."""
         ...
 
 
 class InProcess:
-    """One task after another, here."""
+    """One job after another, here."""
+
+    workers = 1
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        self.engine = engine
 
-    def run(self, tasks: Iterable[Job]) -> Iterator[JobResult]:
-        """Answers in the order of the tasks."""
-        return map(self._engine.do, tasks)
+    def run(self, jobs: Iterable[Job]) -> Iterator[JobResult]:
+        """Results in the order of the jobs."""
+        return map(self.engine.do, jobs)
+
+
+class LocalRunner:
+    """Clients of this machine, stack by stack; only those of one stack are in memory at once."""
+
+    def __init__(self, jobs: Jobs, journal: Journal, *, stack_width: int) -> None:
+        self._jobs, self._journal, self._stack_width = jobs, journal, stack_width
+        self._clients = jobs.engine.clients
+
+    def members(self, step: Step) -> list[str]:
+        """All clients."""
+        del step
+        return self._clients.names
+
+    def work(self, stage: Stage, server: ServerState, names: Sequence[str]) -> Work:
+        """What these clients did; their new states are put into the journal."""
+        updates: list[Update] = []
+        losses: dict[str, Mapping[str, float]] = {}
+        for result in self._results(stage.name, server, names):
+            self._journal.put(result.states)
+            updates += result.updates
+            losses |= result.losses
+        return Work(updates, losses, sum(update.num_bytes for update in updates))
+
+    def figures(self, server: ServerState) -> dict[str, dict[str, float]]:
+        """Figures of all clients."""
+        scores: dict[str, Score] = {}
+        for result in self._results(EVALUATE, server, self._clients.names):
+            scores |= result.scores
+        return {name: scores[name].figures() for name in sorted(scores)}
+
+    def committed(self, record: Record) -> None:
+        """Nothing else is to be done."""
+
+    def _results(
+        self, stage: str, server: ServerState, names: Sequence[str]
+    ) -> Iterator[JobResult]:
+        # Every worker gets a share; no result depends on how clients are stacked.
+        width = min(self._stack_width, -(-len(names) // self._jobs.workers))
+        stacks = self._clients.split(names, stack_width=width)
+        return self._jobs.run(
+            Job(stage, server, stack, self._journal.states(stack)) for stack in stacks
+        )
+
+
+def local_rounds(jobs: Jobs, schedule: Schedule, journal: Journal, *, stack_width: int) -> Rounds:
+    """The rounds of a run on this machine.
+
+    Raises:
+        ConfigError: the clients are too few for the participation.
+    """
+    engine = jobs.engine
+    num_active(len(engine.clients.names), schedule.participation)  # refused before work starts
+    programme = engine.method.programme(schedule.rounds, final_round=schedule.final_round)
+    runner = LocalRunner(jobs, journal, stack_width=stack_width)
+    initial = engine.method.init_server()
+    return Rounds(programme, initial, schedule, journal, runner, seed=engine.seed)
 
 
 class Workers:
@@ -80,14 +147,15 @@ def open_workers(held: object, *, workers: int, advice: str) -> Generator[Worker
 
 
 class InWorkers:
-    """Tasks dealt to processes that each hold the engine."""
+    """Jobs dealt to processes that each hold the engine."""
 
-    def __init__(self, workers: Workers) -> None:
-        self._workers = workers
+    def __init__(self, engine: Engine, opened: Workers, workers: int) -> None:
+        self.engine, self.workers = engine, workers
+        self._opened = opened
 
-    def run(self, tasks: Iterable[Job]) -> Iterator[JobResult]:
-        """Answers in the order of the tasks."""
-        return self._workers.do(Engine.do, ((task,) for task in tasks))
+    def run(self, jobs: Iterable[Job]) -> Iterator[JobResult]:
+        """Results in the order of the jobs."""
+        return self._opened.do(Engine.do, ((job,) for job in jobs))
 
 
 @contextmanager
@@ -102,8 +170,8 @@ def one_thread() -> Generator[None]:
 
 
 @contextmanager
-def open_runner(engine: Engine, *, workers: int) -> Iterator[Runner]:
-    """A runner with that many processes; 1 means this process."""
+def open_jobs(engine: Engine, *, workers: int) -> Iterator[Jobs]:
+    """That many processes for an engine's jobs; 1 means this process."""
     # Several threads in several processes on few cores slow each other down many times over.
     torch.set_num_threads(1)
     if workers == 1:
@@ -111,7 +179,7 @@ def open_runner(engine: Engine, *, workers: int) -> Iterator[Runner]:
         return
     advice = "go on with --resume and fewer --workers"
     with open_workers(engine, workers=workers, advice=advice) as opened:
-        yield InWorkers(opened)
+        yield InWorkers(engine, opened, workers)
 
 
 _held: object = None

@@ -37,21 +37,21 @@ class ClientTraffic:
 
 
 class TrafficCounter(InProcess):
-    """A runner in this process that counts every tensor a client sends."""
+    """Does jobs in this process, and counts every tensor that a client sends."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._times: Counter[tuple[str, str, tuple[int, ...], int]] = Counter()
 
-    def run(self, tasks: Iterable[Job]) -> Iterator[JobResult]:
-        """Answers in the order of the tasks."""
-        for answer in super().run(tasks):
-            for update in answer.updates:
+    def run(self, jobs: Iterable[Job]) -> Iterator[JobResult]:
+        """Results in the order of the jobs."""
+        for result in super().run(jobs):
+            for update in result.updates:
                 for name, entry in update.entries.items():
                     value = entry.value
                     size = value.numel() * value.element_size()
                     self._times[update.client, name, tuple(value.shape), size] += 1
-            yield answer
+            yield result
 
     def sent(self) -> dict[str, list[SentTensor]]:
         """Tensors that each client sent, in the order of their first sending."""

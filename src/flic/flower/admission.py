@@ -23,7 +23,7 @@ class Admission:
     """Lets silos in by their keys, and out again."""
 
     folder: Path
-    roll: Members
+    members: Members
     ensure_running: Callable[[], None]
     ask: Callable[..., dict[str, Any]]  # a command of Flower's, by its words
 

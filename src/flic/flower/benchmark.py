@@ -9,22 +9,19 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-import torch
 from sklearn.datasets import load_breast_cancer
 
 from flic.data.client_data import FederatedData
-from flic.engine.clients import Clients
 from flic.engine.engine import Engine
 from flic.engine.journal import MemoryJournal, Record
-from flic.engine.rounds import Schedule, Simulation
-from flic.engine.runners import open_runner
+from flic.engine.rounds import Schedule
+from flic.engine.runners import local_rounds, open_jobs
 from flic.flower.answers import finished_rounds
 from flic.flower.loopback import on_loopback
 from flic.flower.settings import FederationSettings
 from flic.flower.silo import SiloFolder, held_out
 from flic.flower.silo_run import rows_of
 from flic.flower.training import OnRound
-from flic.methods import build_algorithm
 from flic.silos.encoding import encode
 from flic.tables import Client
 
@@ -62,18 +59,10 @@ def simulated(settings: FederationSettings, silos: Sequence[SiloFolder]) -> Memo
     encoded = encode(tables, settings.question, rows).silos
     clients = tuple(rows_of(silo, settings, least=settings.min_rows) for silo in encoded)
     data = FederatedData("silos", settings.question, clients)
-    roster = Clients(data, own.embedding, dtype=torch.float32)
-    algorithm = build_algorithm(settings.method, own, roster.population, seed=seed)
-    engine, journal = Engine(algorithm, roster, seed), MemoryJournal()
-    schedule = Schedule(
-        rounds=settings.rounds,
-        participation=settings.participation,
-        final_round=own.training.final_round,
-        evaluate_every=settings.evaluate_every,
-        stack_width=len(silos),
-    )
-    with open_runner(engine, workers=1) as runner:
-        for _ in Simulation(engine, schedule, journal, runner).steps():
+    engine, journal = Engine.of(settings.method, own, data, seed=seed), MemoryJournal()
+    schedule = Schedule.of(own.training, evaluate_every=settings.evaluate_every)
+    with open_jobs(engine, workers=1) as jobs:
+        for _ in local_rounds(jobs, schedule, journal, stack_width=len(silos)).steps():
             pass
     return journal
 

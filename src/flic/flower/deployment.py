@@ -186,14 +186,14 @@ class Deployment:
         if not self.place.insecure:
             self._admission.revoke(name)
             return
-        roll = Coordinator.open(self.folder).members
-        roll.revoke(name)
-        roll.forget(name)
+        members = Coordinator.open(self.folder).members
+        members.revoke(name)
+        members.forget(name)
 
     @property
     def _admission(self) -> Admission:
-        roll = Coordinator.open(self.folder).members
-        return Admission(self.folder, roll, self._ensure_running, self._ask)
+        members = Coordinator.open(self.folder).members
+        return Admission(self.folder, members, self._ensure_running, self._ask)
 
     # ---- runs ----------------------------------------------------------------------------
 

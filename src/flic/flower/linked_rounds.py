@@ -124,7 +124,7 @@ class LinkedCoordinator(Coordinator):
                 self.pooling.keep(updates, self.members)
             server = self.pooling.start(names)
         else:
-            server = self.pooling.algorithm(names).aggregate(self.server, updates)
+            server = self.pooling.method(names).aggregate(self.server, updates)
         self._counted = names
         return server
 

@@ -119,8 +119,8 @@ class Pooling:
     def start(self, names: Iterable[str]) -> ServerState:
         """The shared part after the sums, as if only these silos had ever been there."""
         names = sorted(names)
-        algorithm, union = self.algorithm(names), self._union(names)
-        shared = dict(algorithm.init_server().shared)
+        method, union = self.method(names), self._union(names)
+        shared = dict(method.init_server().shared)
         if union:
             sent = [own for own in map(self._load, names) if own[1]]
             pooled = [self._spread(*own, union) for own in sent]
@@ -132,7 +132,7 @@ class Pooling:
         union = {*self._union(names)}
         return [key for key in self._keys(name) if key in union]
 
-    def algorithm(self, names: Iterable[str]) -> Linked:
+    def method(self, names: Iterable[str]) -> Linked:
         """The method among all linked features of these silos."""
         return algorithm_for(self._union(names), self.settings, apart=True)
 

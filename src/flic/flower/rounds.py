@@ -32,7 +32,7 @@ from flic.flower.settings import FederationSettings, federation_settings
 from flic.flower.silo_engine import as_coordinated
 from flic.method_settings import unit_of
 from flic.methods import METHODS
-from flic.methods.protocol import Algorithm, ServerState, Update, check_update
+from flic.methods.protocol import Method, ServerState, Update, check_update
 
 FACTS = "federation.json"
 
@@ -58,7 +58,7 @@ class Coordinator:
         self._tries = 0
 
     @cached_property
-    def algorithm(self) -> Algorithm:
+    def method(self) -> Method:
         """The method, without facts that are silos' own."""
         return as_coordinated(self.settings)
 
@@ -157,7 +157,7 @@ class Coordinator:
 
     def initial(self) -> ServerState:
         """The shared part before the first round."""
-        return self.algorithm.init_server()
+        return self.method.init_server()
 
     def shared_with(self, name: str, server: ServerState) -> ServerState:
         """The shared part as a silo is sent it."""
@@ -287,7 +287,7 @@ class Coordinator:
     def count(self, updates: Sequence[Update], keys: Mapping[str, Sequence[str]]) -> ServerState:
         """The shared part after the next round, and the round that it is after."""
         del keys
-        return self.algorithm.aggregate(self.server, updates) if updates else self.server
+        return self.method.aggregate(self.server, updates) if updates else self.server
 
     def measured(self, connected: Iterable[str]) -> list[str]:
         """Silos that are asked for figures."""

@@ -140,7 +140,7 @@ class SiloFolder:
         short = settings.model_copy(update={"network": merge(settings.network, _SHORT)})
         short = federation_settings(short.model_dump(mode="json"), source="announcement")
         place = SiloEngine(self._encode(self.read(short)[0], short).data, short)
-        server = ServerState(1, place.engine.algorithm.init_server().shared)
+        server = ServerState(1, place.engine.method.init_server().shared)
         state = place.prepared(server)
         trained, private = place.train("update", server, state, self.min_rows(short))
         return [

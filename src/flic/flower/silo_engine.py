@@ -1,4 +1,4 @@
-"""What a silo works with: a roster of one, the core's algorithm, and its own rows."""
+"""What a silo works with: a clients of one, the core's method, and its own rows."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ from flic.errors import FederationError
 from flic.flower.pooling import FIRST, PLACES, SPACE, SUMS, algorithm_for
 from flic.flower.settings import FederationSettings
 from flic.method_settings import LinkedConfig
-from flic.methods import build_algorithm
+from flic.methods import build_method
 from flic.methods.flic.anchors import factor_name, mean_name
 from flic.methods.flic.meta import MAP
 from flic.methods.linked.client import LinkedClient
 from flic.methods.linked.disclosure import told_detail, told_of_map
 from flic.methods.linked.method import Linked
 from flic.methods.linked.sums import SENT
-from flic.methods.protocol import Algorithm, Population, ServerState, Update
+from flic.methods.protocol import Method, Population, ServerState, Update
 from flic.shapes import Named
 
 
@@ -35,33 +35,31 @@ class Trained:
     keys: tuple[str, ...] = ()  # of features, where columns are linked
 
 
-def as_coordinated(settings: FederationSettings) -> Algorithm:
+def as_coordinated(settings: FederationSettings) -> Method:
     """The method as the coordinator knows it: other facts about silos are theirs."""
     population = Population(0, settings.question, settings.max_features, 0, spaces={})
-    return build_algorithm(
-        settings.method, settings.method_settings, population, seed=settings.seed
-    )
+    return build_method(settings.method, settings.method_settings, population, seed=settings.seed)
 
 
 class SiloEngine:
-    """A roster of one, and what is needed to work for it."""
+    """A clients of one, and what is needed to work for it."""
 
     def __init__(self, client: ClientData, settings: FederationSettings) -> None:
         self.client, self._settings = client, settings
         own = settings.method_settings
         data = FederatedData("silo", settings.question, (client,))
-        roster = Clients(data, own.embedding, dtype=torch.float32)
+        clients = Clients(data, own.embedding, dtype=torch.float32)
         seed = settings.seed
-        algorithm = build_algorithm(settings.method, own, roster.population, seed=seed)
-        self.engine = Engine(algorithm, roster, seed)
+        method = build_method(settings.method, own, clients.population, seed=seed)
+        self.engine = Engine(method, clients, seed)
 
     def prepared(self, server: ServerState) -> Named:
         """Private parameters before a first visit: φ_i fitted to the anchors as they are now."""
         self._refuse_other_shared(server)
-        roster, algorithm = self.engine.roster, self.engine.algorithm
+        clients, method = self.engine.clients, self.engine.method
         name = self.client.name
-        if not algorithm.preparations:
-            return algorithm.init_client(self.client, roster.architecture(name))
+        if not method.preparations:
+            return method.init_client(self.client, clients.architecture(name))
         task = Job("prepare", ServerState(0, server.shared), (name,), [None])
         return self.engine.do(task).states[name]
 
@@ -110,7 +108,7 @@ def _anchors_of_few(
     meta_of = server.shared.get(MAP)
     for c, count in client.class_counts.items():
         rows[c if meta_of is None else int(meta_of[c])] += count
-    if isinstance(engine.roster.data.task, Regression):
+    if isinstance(engine.clients.data.task, Regression):
         rows = Counter(dict.fromkeys((0, 1), len(client.train)))  # all rows pull at both ends
     few = [anchor for anchor, count in rows.items() if count < least]
     return {name(anchor) for anchor in few for name in (mean_name, factor_name)}
@@ -128,7 +126,7 @@ class LinkedSiloEngine:
         self.client, self._settings = client, settings
         self._method = settings.method_settings.model_copy(update={"linked": linked})
 
-    def algorithm(self, server: ServerState | None = None) -> Linked:
+    def method(self, server: ServerState | None = None) -> Linked:
         """The method among the linked features; among all as long as nobody knows which are."""
         if server is None:
             return algorithm_for(self.client.schema.features, self._settings, self._method)
@@ -142,8 +140,8 @@ class LinkedSiloEngine:
 
     def leaving(self) -> list[tuple[str, Tensor, int]]:
         """All that may leave: its name, what it looks like, and columns that must be linked."""
-        algorithm, needed = self.algorithm(), self._linked_needed()
-        shared = algorithm.init_server().shared
+        method, needed = self.method(), self._linked_needed()
+        shared = method.init_server().shared
         found = []
         for name, value in shared.items():
             if not name.startswith("moments."):
@@ -154,7 +152,7 @@ class LinkedSiloEngine:
 
     def _linked_needed(self) -> dict[str, int]:
         """How many columns must be linked for each of the sums to leave; never those left out."""
-        agreed, client = self.algorithm().agreed, self.client
+        agreed, client = self.method().agreed, self.client
         sums = f"moments.{SPACE}."
         needed: dict[str, int] = {}
         for linked in range(client.schema.dim, 0, -1):
@@ -166,8 +164,8 @@ class LinkedSiloEngine:
 
     def _engine(self, server: ServerState) -> Engine:
         data = FederatedData("silo", self._settings.question, (self.client,))
-        roster = Clients(data, self._method.embedding, dtype=torch.float32)
-        return Engine(self.algorithm(server), roster, self._settings.seed)
+        clients = Clients(data, self._method.embedding, dtype=torch.float32)
+        return Engine(self.method(server), clients, self._settings.seed)
 
     def prepare(self, server: ServerState) -> Trained:
         """The keys of all features, then sums of the linked ones, then likelihoods."""
@@ -179,7 +177,7 @@ class LinkedSiloEngine:
 
     def known(self, server: ServerState) -> LinkedClient:
         """What the silo knows after the last round, its model included."""
-        return LinkedClient(self.algorithm(server).agreed, server.shared, self.client)
+        return LinkedClient(self.method(server).agreed, server.shared, self.client)
 
     def figures(self, server: ServerState) -> dict[str, float]:
         """Sums over the silo's held-out rows."""

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     import torch
 
     from flic.method_settings import MethodSettings
-    from flic.methods.protocol import Algorithm, Population
+    from flic.methods.protocol import Method, Population
 
 
-class Methods(Mapping[str, "type[Algorithm]"]):
+class Methods(Mapping[str, "type[Method]"]):
     """Methods by name; the file of one is imported when it is asked for.
 
     To know the names alone, as commands do, costs no import.
@@ -22,7 +22,7 @@ class Methods(Mapping[str, "type[Algorithm]"]):
     def __init__(self, homes: Mapping[str, str]) -> None:
         self._homes = homes
 
-    def __getitem__(self, name: str) -> "type[Algorithm]":
+    def __getitem__(self, name: str) -> "type[Method]":
         module, kind = self._homes[name].split(":")
         return getattr(import_module(f"{__name__}.{module}"), kind)
 
@@ -55,14 +55,14 @@ METHODS = Methods(
 )
 
 
-def build_algorithm(
+def build_method(
     name: str,
     settings: "MethodSettings",
     population: "Population",
     *,
     seed: int,
     dtype: "torch.dtype | None" = None,
-) -> "Algorithm":
+) -> "Method":
     """The method of that name, ready to run; in single precision unless told otherwise."""
     import torch
 

@@ -15,17 +15,18 @@ from flic.data.batches import Batch, BatchPlan
 from flic.data.client_data import ClientData, Split
 from flic.data.stacked import StackedData, StackedRows
 from flic.method_settings import Duration, MethodSettings
-from flic.methods.context import VisitContext
 from flic.methods.flic.losses import data_loss, mask_to_own_classes
 from flic.methods.protocol import (
-    Algorithm,
     Entry,
-    Generators,
+    Method,
     Population,
     ServerState,
     Stack,
+    Stage,
+    Step,
     Update,
     Visit,
+    VisitContext,
     check_update,
     gather_entries,
     trimmed_mean,
@@ -42,7 +43,7 @@ TRIMMED_FROM = 5
 """Holders from which on `training.average = "auto"` leaves out extremes."""
 
 
-class NetworkMethod(Algorithm):
+class NetworkMethod(Method):
     """Training of g_θ ∘ φ with a personalisation rule; subclasses say what else is shared."""
 
     #: Whether the network has a hidden layer; None leaves it to `model.hidden_layer`.
@@ -113,76 +114,93 @@ class NetworkMethod(Algorithm):
         theta = self.model.init(rng=rng, dtype=self.dtype)
         return phi | {n: theta[n] for n in theta if n in self.personal_names}
 
-    def prepare(
-        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
-    ) -> Visit:
-        """Equal budget: what FLIC spends on pre-training φ goes into plain training here."""
-        epochs, parts = self.settings.pretraining.epochs, max(1, self.preparations)
-        done = server.round + parts - 1
-        share = epochs * (done + 1) // parts - epochs * done // parts
-        return self._warm_up(VisitContext(server, stack, data, rngs), share)
-
     @property
-    def preparations(self) -> int:
-        return int(self._warms_up and self.settings.pretraining.epochs > 0)
+    def stages(self) -> tuple[Stage, ...]:
+        joint = bool(self.joint_names())
+        return (
+            Stage("prepare", self.prepare, self.aggregate, sends=joint),
+            Stage("update", self.client_update, self.aggregate, who="active"),
+            Stage("realign", self.realign, self.aggregate, sends=joint),
+            Stage("adapt", self.adapt, self.aggregate, sends=False),
+        )
 
-    @property
-    def realigns(self) -> bool:
-        again = self.settings.alignment.realign_epochs > 0 and not self.settings.embedding.frozen
-        return self._warms_up and again
+    def programme(self, rounds: int, *, final_round: bool) -> list[Step]:
+        """Pre-training, rounds, and a last one in which nothing is sent."""
+        again = (self.stage("realign"),) if self._realigns else ()
+        training = (self.stage("update"), *again)
+        before = self.steps_before()
+        updates = [Step("update", t, training) for t in range(1, rounds + 1)]
+        last = Step("evaluate", rounds + 1, measured="always")
+        if final_round:
+            last = Step("adapt", rounds + 1, (self.stage("adapt"), *again), "always")
+        return [*before, *updates, last]
+
+    def steps_before(self) -> list[Step]:
+        """Steps before round 1: all clients prepare, and are measured for comparison."""
+        if not (self._warms_up and self.settings.pretraining.epochs):
+            return [Step("prepare", 0)]
+        numbers = range(1 - self.warm_up_parts, 1)
+        prepare = (self.stage("prepare"),)
+        return [Step("prepare", t, prepare, "never" if t else "when due") for t in numbers]
+
+    #: Parts that preparation is cut into, with an average after each.
+    warm_up_parts = 1
 
     @property
     def _warms_up(self) -> bool:
         """Whether the method has the whole budget; FLIC always has."""
         return self.settings.training.baseline_budget == "equal"
 
-    def realign(
-        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
-    ) -> Visit:
+    @property
+    def _realigns(self) -> bool:
+        again = self.settings.alignment.realign_epochs > 0 and not self.settings.embedding.frozen
+        return self._warms_up and again
+
+    def prepare(self, context: VisitContext) -> Visit:
+        """Equal budget: what FLIC spends on pre-training φ goes into plain training here."""
+        epochs, parts = self.settings.pretraining.epochs, self.warm_up_parts
+        done = context.server.round + parts - 1
+        share = epochs * (done + 1) // parts - epochs * done // parts
+        return self._warm_up(context, share)
+
+    def realign(self, context: VisitContext) -> Visit:
         """Equal budget: as in `prepare`, for the epochs FLIC spends on re-alignment."""
-        epochs = self.settings.alignment.realign_epochs
-        return self._warm_up(VisitContext(server, stack, data, rngs), epochs)
+        return self._warm_up(context, self.settings.alignment.realign_epochs)
 
-    def _warm_up(self, place: VisitContext, epochs: int) -> Visit:
-        plan = self.plan(place, Duration(epochs=epochs), self.settings.pretraining.batch_size)
-        shared = self.each_shared(place)
-        private, shared, losses = self.train_private(place, plan, shared, frozen=False)
-        updates = self.updates(place, private, shared) if self.joint_names() else []
-        return Visit(Stack(place.stack.embedding, private), updates, losses)
+    def _warm_up(self, context: VisitContext, epochs: int) -> Visit:
+        plan = self.plan(context, Duration(epochs=epochs), self.settings.pretraining.batch_size)
+        shared = self.each_shared(context)
+        private, shared, losses = self.train_private(context, plan, shared, frozen=False)
+        updates = self.updates(context, private, shared) if self.joint_names() else []
+        return Visit(Stack(context.stack.embedding, private), updates, losses)
 
-    def client_update(
-        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
-    ) -> Visit:
+    def client_update(self, context: VisitContext) -> Visit:
         """One round of an active client.  Paper: algo:FLIC-FEDREP, steps 4-16."""
-        place = VisitContext(server, stack, data, rngs)
-        local, after = self.durations(server.round)
-        plan = self.plan(place, local, self.settings.training.batch_size)
-        private, shared, losses = self.train_private(place, plan, self.each_shared(place))
-        plan = self.plan(place, after, self.settings.training.batch_size)
-        shared = self.train_shared(place, plan, private, shared)
-        updates = self.updates(place, private, shared)
-        return Visit(Stack(stack.embedding, private), updates, losses)
+        local, after = self.durations(context.server.round)
+        plan = self.plan(context, local, self.settings.training.batch_size)
+        private, shared, losses = self.train_private(context, plan, self.each_shared(context))
+        plan = self.plan(context, after, self.settings.training.batch_size)
+        shared = self.train_shared(context, plan, private, shared)
+        updates = self.updates(context, private, shared)
+        return Visit(Stack(context.stack.embedding, private), updates, losses)
 
-    def adapt(
-        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
-    ) -> Visit:
+    def adapt(self, context: VisitContext) -> Visit:
         """Local parameters trained once more from the final shared part; nothing leaves."""
-        place = VisitContext(server, stack, data, rngs)
-        plan = self.plan(place, self.settings.training.local, self.settings.training.batch_size)
-        shared = self.each_shared(place)
-        private, _, losses = self.train_private(place, plan, shared, jointly=False)
-        return Visit(Stack(stack.embedding, private), [], losses)
+        plan = self.plan(context, self.settings.training.local, self.settings.training.batch_size)
+        shared = self.each_shared(context)
+        private, _, losses = self.train_private(context, plan, shared, jointly=False)
+        return Visit(Stack(context.stack.embedding, private), [], losses)
 
     def predict(
         self, server: ServerState, stack: Stack, data: StackedData, splits: Sequence[Split]
     ) -> list[Float[Tensor, "rows outputs"]]:
-        place = VisitContext(server, stack, data, ())
+        context = VisitContext(server, stack, data, ())
         rows = StackedRows.of(splits, width=data.width, dtype=self.dtype)
         with torch.no_grad():
-            shared = self.each_shared(place)
-            phi = self.phi(place, stack.private, shared)
+            shared = self.each_shared(context)
+            phi = self.phi(context, stack.private, shared)
             latent = stack.embedding.apply(phi, rows.x, rows=rows.counts)
-            scores = self.score(place, stack.private, shared, latent)
+            scores = self.score(context, stack.private, shared, latent)
             outputs = data.task.num_outputs
             held = torch.zeros(len(data), outputs + 1, dtype=torch.bool)
             held.scatter_(1, data.classes.where(data.holds, outputs), value=True)
@@ -209,17 +227,17 @@ class NetworkMethod(Algorithm):
             return local
         return local.plus(shared)
 
-    def plan(self, place: VisitContext, duration: Duration, batch_size: int) -> BatchPlan:
+    def plan(self, context: VisitContext, duration: Duration, batch_size: int) -> BatchPlan:
         """Batches of one phase."""
-        return BatchPlan(place.data, duration, batch_size=batch_size, rngs=place.rngs)
+        return BatchPlan(context.data, duration, batch_size=batch_size, rngs=context.rngs)
 
-    def each_shared(self, place: VisitContext) -> dict[str, Tensor]:
+    def each_shared(self, context: VisitContext) -> dict[str, Tensor]:
         """Shared part of θ, a copy per client."""
-        return place.each({n: place.server.shared[n] for n in sorted(self.shared_names)})
+        return context.each({n: context.server.shared[n] for n in sorted(self.shared_names)})
 
-    def start(self, place: VisitContext) -> dict[str, Tensor]:
+    def start(self, context: VisitContext) -> dict[str, Tensor]:
         """Private parameters at the start of a visit."""
-        private, shared = dict(place.stack.private), self.each_shared(place)
+        private, shared = dict(context.stack.private), self.each_shared(context)
         personal = {n: private[n] for n in self.personal_names}
         alpha = {n: shared[n] for n in self.shared_names}
         return private | dict(self.rule.begin(alpha, personal))
@@ -229,14 +247,14 @@ class NetworkMethod(Algorithm):
         personal = {n: private[n] for n in self.personal_names}
         return self.rule.compose({n: shared[n] for n in self.shared_names}, personal)
 
-    def phi(self, place: VisitContext, private: Named, shared: Named) -> Named:
+    def phi(self, context: VisitContext, private: Named, shared: Named) -> Named:
         """Parameters of φ_i."""
-        del place, shared
+        del context, shared
         return private
 
     def train_private(
         self,
-        place: VisitContext,
+        context: VisitContext,
         plan: BatchPlan,
         shared: Named,
         *,
@@ -248,7 +266,7 @@ class NetworkMethod(Algorithm):
         Also returns the shared copies, since some methods train part of them jointly. With
         `frozen` φ stays as it is; None leaves that to `embedding.frozen`.
         """
-        private = self.start(place)
+        private = self.start(context)
         frozen = self.settings.embedding.frozen if frozen is None else frozen
         fixed = under("embedding.", private) if frozen else {}
         moving = {name: value for name, value in private.items() if name not in fixed}
@@ -260,8 +278,8 @@ class NetworkMethod(Algorithm):
             own = {name: value[:count] for name, value in shared.items()}
             own |= {name: parameters[name] for name in joint}
             still = {name: value[:count] for name, value in fixed.items()}
-            masks = self.masks(place, batch)
-            return self.terms(place, {**still, **parameters}, own, batch, masks)
+            masks = self.masks(context, batch)
+            return self.terms(context, {**still, **parameters}, own, batch, masks)
 
         if not len(plan):
             return private, dict(shared), {}
@@ -270,7 +288,7 @@ class NetworkMethod(Algorithm):
         return {**fixed, **trained}, {**shared, **joint}, terms
 
     def train_shared(
-        self, place: VisitContext, plan: BatchPlan, private: Named, shared: Named
+        self, context: VisitContext, plan: BatchPlan, private: Named, shared: Named
     ) -> dict[str, Tensor]:
         """Each client's version of the shared part.  Paper: algo:FLIC-FEDREP, steps 13-14."""
         apart = {name: shared[name] for name in sorted(self.apart_names())}
@@ -279,7 +297,7 @@ class NetworkMethod(Algorithm):
             batch = plan.batch(step)
             own = {name: value[:count] for name, value in private.items()}
             copies = {name: value[:count] for name, value in shared.items()}
-            return self.terms(place, own, copies | dict(parameters), batch, ())
+            return self.terms(context, own, copies | dict(parameters), batch, ())
 
         if not len(plan):
             return dict(shared)
@@ -288,25 +306,26 @@ class NetworkMethod(Algorithm):
 
     def terms(
         self,
-        place: VisitContext,
+        context: VisitContext,
         private: Named,
         shared: Named,
         batch: Batch,
         masks: Sequence[Tensor],
     ) -> Losses:
         """F_i term by term.  Paper: eq:PFL_ERM_reg."""
-        phi = self.phi(place, private, shared)
-        latent = place.stack.embedding.apply(phi, batch.x, masks=masks, rows=batch.row_counts)
+        phi = self.phi(context, private, shared)
+        latent = context.stack.embedding.apply(phi, batch.x, masks=masks, rows=batch.row_counts)
         theta = self.theta(private, shared)
         terms = {"data": data_loss(self.model.apply(theta, latent), batch)}
-        return terms | self.extra_terms(place, private, shared, theta, latent, batch)
+        return terms | self.extra_terms(context, private, shared, theta, latent, batch)
 
-    def masks(self, place: VisitContext, batch: Batch) -> Sequence[Tensor]:
+    def masks(self, context: VisitContext, batch: Batch) -> Sequence[Tensor]:
         """Dropout factors of the working clients."""
-        if not place.stack.embedding.dropout:
+        if not context.stack.embedding.dropout:
             return ()
         rows = batch.row_counts
-        masks = place.stack.embedding.draw_masks(rows, place.rngs[: len(rows)], dtype=self.dtype)
+        rngs = context.rngs[: len(rows)]
+        masks = context.stack.embedding.draw_masks(rows, rngs, dtype=self.dtype)
         padding = batch.x.shape[1] - max(rows)
         return [torch.nn.functional.pad(mask, (0, 0, 0, padding)) for mask in masks]
 
@@ -320,11 +339,11 @@ class NetworkMethod(Algorithm):
             parameters, losses, plan.working, optimiser=training.optimiser, weight_decay=decay
         )
 
-    def updates(self, place: VisitContext, private: Named, shared: Named) -> list[Update]:
+    def updates(self, context: VisitContext, private: Named, shared: Named) -> list[Update]:
         """What each client of the stack sends.  Paper: algo:FLIC-FEDREP, step 16."""
         return [
-            Update(client.name, self.entries(place, i, private, shared))
-            for i, client in enumerate(place.data.clients)
+            Update(client.name, self.entries(context, i, private, shared))
+            for i, client in enumerate(context.data.clients)
         ]
 
     def client_weight(self, rows: int) -> float:
@@ -341,14 +360,14 @@ class NetworkMethod(Algorithm):
         """Shared copies that a phase of their own trains after the local steps."""
         return set(self.shared_names) if self.rule.has_shared_phase else set()
 
-    def score(self, place: VisitContext, private: Named, shared: Named, latent: Tensor) -> Tensor:
+    def score(self, context: VisitContext, private: Named, shared: Named, latent: Tensor) -> Tensor:
         """Class scores, or encoded responses, of embedded rows."""
-        del place
+        del context
         return self.model.apply(self.theta(private, shared), latent)
 
     def extra_terms(
         self,
-        place: VisitContext,
+        context: VisitContext,
         private: Named,
         shared: Named,
         theta: Named,
@@ -356,14 +375,14 @@ class NetworkMethod(Algorithm):
         batch: Batch,
     ) -> Losses:
         """Loss terms beside the data loss, for the clients that still work."""
-        del place, private, shared, theta, latent, batch
+        del context, private, shared, theta, latent, batch
         return {}
 
     def entries(
-        self, place: VisitContext, client: int, private: Named, shared: Named
+        self, context: VisitContext, client: int, private: Named, shared: Named
     ) -> dict[str, Entry]:
         """What one client of the stack sends: its version of α."""
         personal = {n: private[n] for n in self.personal_names}
         theta = self.rule.upload({n: shared[n] for n in self.shared_names}, personal)
-        weight = self.client_weight(len(place.data.clients[client].train))
+        weight = self.client_weight(len(context.data.clients[client].train))
         return {n: Entry(theta[n][client].clone(), weight) for n in sorted(self.shared_names)}

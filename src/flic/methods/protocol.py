@@ -1,14 +1,15 @@
-"""What an algorithm is: a client half and a server half, and what passes between them.
+"""Method: a list of stages, each with a client half and a server half, and what passes between.
 
-Paper: algo:FLIC-FEDREP. Simulator, worker processes and real nodes call these functions and
-nothing else. Everything private has a leading client axis; a real silo is a stack of one.
+Paper: algo:FLIC-FEDREP. One round loop (flic.engine.rounds) runs the stages of every method, in
+this process, in workers or over Flower. Everything private has a leading client axis; a real silo
+is a stack of one.
 """
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -121,16 +122,57 @@ class Visit:
     losses: Losses
 
 
-class Algorithm(ABC):
-    """One method of training, in two halves."""
+@dataclass(frozen=True)
+class VisitContext:
+    """Everything a stack of clients has before it during one visit."""
+
+    server: ServerState
+    stack: Stack
+    data: StackedData
+    rngs: Generators
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def each(self, shared: Named) -> dict[str, Tensor]:
+        """A copy of shared tensors for each client of the stack."""
+        copies = {}
+        for name, value in shared.items():
+            copies[name] = value.expand(len(self), *value.shape).contiguous()
+        return copies
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One piece of work: who does it, what they do, and what the server makes of what they send."""
+
+    name: str  # random numbers of the work are drawn from it
+    client_half: Callable[[VisitContext], Visit]
+    server_half: Callable[[ServerState, Sequence[Update]], ServerState]
+    who: Literal["everyone", "active"] = "everyone"
+    sends: bool = True  # whether anything leaves the clients
+    sums: bool = False  # whether that is sums over rows, which may be of any size
+
+
+@dataclass(frozen=True)
+class Step:
+    """A round: stages one after another, then perhaps an evaluation of all clients."""
+
+    name: str
+    round: int
+    stages: tuple[Stage, ...] = ()
+    measured: Literal["always", "when due", "never"] = "when due"
+
+    @property
+    def sends(self) -> bool:
+        """Whether anything leaves the clients in it."""
+        return any(stage.sends for stage in self.stages)
+
+
+class Method(ABC):
+    """One method of training: its stages, the order they are run in, and what it predicts."""
 
     name: ClassVar[str]
-
-    #: Whether clients meet in rounds at all; a method without rounds only predicts.
-    has_rounds: ClassVar[bool] = True
-
-    #: Whether preparations are all its work, and rounds would add nothing.
-    closed_form: ClassVar[bool] = False
 
     #: Shared tensors that the server alone decides: they leave no client.
     fixed: ClassVar[frozenset[str]] = frozenset()
@@ -143,55 +185,26 @@ class Algorithm(ABC):
         self, settings: MethodSettings, population: Population, *, seed: int, dtype: torch.dtype
     ) -> None: ...
 
+    @property
+    @abstractmethod
+    def stages(self) -> Sequence[Stage]:
+        """All work that the method has for clients."""
+
+    def stage(self, name: str) -> Stage:
+        """The stage of that name."""
+        return next(stage for stage in self.stages if stage.name == name)
+
+    @abstractmethod
+    def programme(self, rounds: int, *, final_round: bool) -> list[Step]:
+        """The steps of a whole run; those before round 1 have the number 0 or negative ones."""
+
     @abstractmethod
     def init_server(self) -> ServerState:
-        """Server state before the first round."""
+        """Server state before the first step."""
 
     @abstractmethod
     def init_client(self, client: ClientData, embedding: Embedding) -> dict[str, Tensor]:
         """Private parameters of one client before its first visit, features unpadded."""
-
-    @abstractmethod
-    def prepare(
-        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
-    ) -> Visit:
-        """Work of every client before round 1 (pre-training of φ_i).
-
-        The last preparation has round number 0, those before it negative ones.
-        """
-
-    @abstractmethod
-    def client_update(
-        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
-    ) -> Visit:
-        """Work of an active client in a round."""
-
-    @property
-    def preparations(self) -> int:
-        """How often all clients `prepare` before round 1; the server averages after each."""
-        return 0
-
-    @property
-    def realigns(self) -> bool:
-        """Whether all clients do `realign` after every round."""
-        return False
-
-    def realign(
-        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
-    ) -> Visit:
-        """Work of every client, active or not, after the server has averaged."""
-        del server, data, rngs
-        return Visit(stack, [], {})
-
-    @abstractmethod
-    def adapt(
-        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
-    ) -> Visit:
-        """Local work from which nothing leaves: the last round, or a client that joins late."""
-
-    @abstractmethod
-    def aggregate(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
-        """Server state after a round."""
 
     def explain(self, server: ServerState) -> Sequence[str]:
         """What came of it that a person may want to know, as sentences."""

@@ -88,10 +88,10 @@ def report_of_run(folder: Path) -> Report:
 def _seen(config: RunConfig, data: FederatedData, journal: DiskJournal) -> Reading | None:
     """What the last checkpoint makes of all rows; None of a method without networks."""
     engine = engine_of(config, data)
-    if not isinstance(engine.algorithm, NetworkMethod) or journal.server is None:
+    if not isinstance(engine.method, NetworkMethod) or journal.server is None:
         return None
     width = config.engine.stack_width
-    return read(engine.roster, engine.algorithm, journal, stack_width=width)
+    return read(engine.clients, engine.method, journal, stack_width=width)
 
 
 def _round(record: Mapping[str, Any], key: str) -> Round:

@@ -101,86 +101,86 @@ class Reading:
 
 
 def read(
-    roster: Clients, algorithm: NetworkMethod, journal: Journal, *, stack_width: int
+    clients: Clients, method: NetworkMethod, journal: Journal, *, stack_width: int
 ) -> Reading:
     """Every client's rows through its own φ."""
-    server = journal.server or algorithm.init_server()
+    server = journal.server or method.init_server()
     parts: list[Seen] = []
     sent: dict[str, dict[str, Tensor]] = {}
     private: dict[str, None] = {}
     with torch.no_grad():
-        for names in roster.split(roster.names, stack_width=stack_width):
-            place = _place(roster, algorithm, server, journal, names)
-            shared = algorithm.each_shared(place)
-            parts += _seen(algorithm, place, shared)
-            for update in algorithm.updates(place, algorithm.start(place), shared):
+        for names in clients.split(clients.names, stack_width=stack_width):
+            place = _place(clients, method, server, journal, names)
+            shared = method.each_shared(place)
+            parts += _seen(method, place, shared)
+            for update in method.updates(place, method.start(place), shared):
                 sent[update.client] = {n: entry.value for n, entry in update.entries.items()}
             private |= dict.fromkeys(place.stack.private)
-    order = {name: i for i, name in enumerate(roster.names)}
+    order = {name: i for i, name in enumerate(clients.names)}
     parts.sort(key=lambda seen: order[seen.client])
-    ordered = {name: sent[name] for name in roster.names}
+    ordered = {name: sent[name] for name in clients.names}
     # The server drops what it asks for once, when it has the answer.
-    asked = {n: v for n, v in algorithm.init_server().shared.items() if n not in server.shared}
+    asked = {n: v for n, v in method.init_server().shared.items() if n not in server.shared}
     kept = _kept(private, {name for entries in sent.values() for name in entries})
-    return Reading(roster.data.task, parts, _means(algorithm, server), ordered, asked, kept)
+    return Reading(clients.data.task, parts, _means(method, server), ordered, asked, kept)
 
 
 def held_out(
-    roster: Clients, algorithm: NetworkMethod, journal: Journal, *, stack_width: int
+    clients: Clients, method: NetworkMethod, journal: Journal, *, stack_width: int
 ) -> dict[str, Tensor]:
     """Scores that every client's model gives its test rows."""
-    server = journal.server or algorithm.init_server()
+    server = journal.server or method.init_server()
     found: dict[str, Tensor] = {}
-    for names in roster.split(roster.names, stack_width=stack_width):
-        place = _place(roster, algorithm, server, journal, names)
+    for names in clients.split(clients.names, stack_width=stack_width):
+        place = _place(clients, method, server, journal, names)
         rows = [client.test for client in place.data.clients]
-        scores = algorithm.predict(server, place.stack, place.data, rows)
+        scores = method.predict(server, place.stack, place.data, rows)
         found |= dict(zip(names, scores, strict=True))
-    return {name: found[name] for name in roster.names}
+    return {name: found[name] for name in clients.names}
 
 
 def _place(
-    roster: Clients,
-    algorithm: NetworkMethod,
+    clients: Clients,
+    method: NetworkMethod,
     server: ServerState,
     journal: Journal,
     names: Sequence[str],
 ) -> VisitContext:
     states = [
-        algorithm.init_client(roster[name], roster.architecture(name)) if state is None else state
+        method.init_client(clients[name], clients.architecture(name)) if state is None else state
         for name, state in zip(names, journal.states(names), strict=True)
     ]
-    return VisitContext(server, roster.stack(names, states), roster.stacked_data(names), ())
+    return VisitContext(server, clients.stack(names, states), clients.stacked_data(names), ())
 
 
-def _seen(algorithm: NetworkMethod, place: VisitContext, shared: Named) -> Iterator[Seen]:
+def _seen(method: NetworkMethod, place: VisitContext, shared: Named) -> Iterator[Seen]:
     """Both splits of every client of a stack."""
-    phi = algorithm.phi(place, place.stack.private, shared)
+    phi = method.phi(place, place.stack.private, shared)
     for split in SPLITS:
         own = [getattr(client, split) for client in place.data.clients]
-        rows = StackedRows.of(own, width=place.data.width, dtype=algorithm.dtype)
+        rows = StackedRows.of(own, width=place.data.width, dtype=method.dtype)
         latent = place.stack.embedding.apply(phi, rows.x, rows=rows.counts)
         for i, (client, count) in enumerate(zip(place.data.clients, rows.counts, strict=True)):
-            anchors = _own_anchors(algorithm, place, shared, i, client)
+            anchors = _own_anchors(method, place, shared, i, client)
             yield Seen(client.name, split, latent[i, :count], own[i].y, anchors)
 
 
 def _own_anchors(
-    algorithm: NetworkMethod, place: VisitContext, shared: Named, i: int, client: ClientData
+    method: NetworkMethod, place: VisitContext, shared: Named, i: int, client: ClientData
 ) -> dict[int, Gaussian]:
     """The client's copy of the anchor of each of its classes; none of responses."""
-    if not isinstance(algorithm, Flic) or algorithm.is_regression:
+    if not isinstance(method, Flic) or method.is_regression:
         return {}
-    copies = Anchors(shared[MEAN], shared.get(FACTOR)).gaussian(algorithm.settings.anchors)
+    copies = Anchors(shared[MEAN], shared.get(FACTOR)).gaussian(method.settings.anchors)
     meta_of = place.server.shared.get(MAP)
     return {c: copies[i, c if meta_of is None else int(meta_of[c])] for c in client.classes}
 
 
-def _means(algorithm: NetworkMethod, server: ServerState) -> dict[str, Tensor]:
-    if not isinstance(algorithm, Flic):
+def _means(method: NetworkMethod, server: ServerState) -> dict[str, Tensor]:
+    if not isinstance(method, Flic):
         return {}
-    task = algorithm.population.task
-    anchors = Anchors.of(server.shared, algorithm.settings.anchors, algorithm.num_anchors)
+    task = method.population.task
+    anchors = Anchors.of(server.shared, method.settings.anchors, method.num_anchors)
     if isinstance(task, Regression):
         ends = (0, BINS - 1)
         return {_bin_name(task, at): mean for at, mean in zip(ends, anchors.mean, strict=True)}

@@ -24,7 +24,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from flic.methods import build_algorithm
 from flic.config import RunConfig, validate
 from flic.data.client_data import FederatedData
 from flic.data.inspect import refuse_unusable
@@ -32,9 +31,8 @@ from flic.digests import digest_of, digest_of_code, environment
 from flic.errors import RunFolderError
 from flic.engine.checkpoint import DiskJournal, Origin
 from flic.engine.journal import Journal, MemoryJournal
-from flic.engine.rounds import Schedule, Simulation
-from flic.engine.clients import Clients
-from flic.engine.runners import one_thread, open_runner
+from flic.engine.rounds import Schedule
+from flic.engine.runners import local_rounds, one_thread, open_jobs
 from flic.engine.sampling import num_active
 from flic.engine.engine import Engine
 from flic.files import alone_in, make_folder, read_json, write_atomically
@@ -95,7 +93,7 @@ def refuse_impossible(configs: Sequence[RunConfig]) -> None:
     data = configs[0].data.make(seed=configs[0].seed)
     refuse_unusable(data)
     for config in configs:
-        engine_of(config, data).algorithm.init_server()
+        engine_of(config, data).method.init_server()
         num_active(len(data.clients), config.training.participation)
 
 
@@ -188,32 +186,19 @@ def _advance(
 ) -> Sequence[str]:
     """Do all steps that the journal does not hold yet; what the method says of the result."""
     engine = engine_of(config, data)
-    with open_runner(engine, workers=workers) as runner:
-        simulation = Simulation(engine, _schedule(config, workers), journal, runner)
-        for record in simulation.steps():
-            on_step(record, simulation.num_steps(), len(journal.records))
-    return engine.algorithm.explain(journal.server) if journal.server is not None else ()
+    schedule = Schedule.of(config.training, evaluate_every=config.evaluation.every)
+    with open_jobs(engine, workers=workers) as jobs:
+        rounds = local_rounds(jobs, schedule, journal, stack_width=config.engine.stack_width)
+        for record in rounds.steps():
+            on_step(record, len(rounds.programme), len(journal.records))
+    return engine.method.explain(journal.server) if journal.server is not None else ()
 
 
 def engine_of(config: RunConfig, data: FederatedData) -> Engine:
     """All that a run needs to do its work."""
     data = data.with_validation(config.evaluation.validation_share, seed=config.seed)
     dtype = config.engine.torch_dtype
-    roster = Clients(data, config.embedding, dtype=dtype)
-    population, seed = roster.population, config.seed
-    algorithm = build_algorithm(config.method, config, population, seed=seed, dtype=dtype)
-    return Engine(algorithm, roster, seed)
-
-
-def _schedule(config: RunConfig, workers: int) -> Schedule:
-    return Schedule(
-        rounds=config.training.rounds,
-        participation=config.training.participation,
-        final_round=config.training.final_round,
-        evaluate_every=config.evaluation.every,
-        stack_width=config.engine.stack_width,
-        workers=workers,
-    )
+    return Engine.of(config.method, config, data, seed=config.seed, dtype=dtype)
 
 
 def write_results(folder: Path, records: Sequence[Record], notices: Sequence[str]) -> Outcome:

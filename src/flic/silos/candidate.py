@@ -52,11 +52,4 @@ class Candidate(ABC):
 
 def schedule(settings: MethodSettings) -> Schedule:
     """The rounds of a fit; clients are measured at the end only."""
-    training = settings.training
-    return Schedule(
-        rounds=training.rounds,
-        participation=training.participation,
-        final_round=training.final_round,
-        evaluate_every=0,
-        stack_width=STACK_WIDTH,
-    )
+    return Schedule.of(settings.training, evaluate_every=0)

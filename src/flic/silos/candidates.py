@@ -16,17 +16,14 @@ import torch
 from flic.data.client_data import FederatedData
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification
-from flic.engine.clients import Clients
 from flic.engine.engine import Engine
 from flic.engine.journal import MemoryJournal, Record
-from flic.engine.rounds import Simulation
+from flic.engine.runners import local_rounds
 from flic.engine.sampling import num_active
 from flic.engine.traffic import TrafficCounter
 from flic.method_settings import MethodSettings
-from flic.methods import build_algorithm
 from flic.methods.baselines.estimators import PooledLda
-from flic.methods.protocol import Algorithm
-from flic.silos.candidate import Candidate, Learned, schedule
+from flic.silos.candidate import STACK_WIDTH, Candidate, Learned, schedule
 from flic.silos.encoding import (
     EncodedFederation,
     EncodedSilo,
@@ -154,59 +151,55 @@ class Network(Candidate):
     ) -> "Run":
         """The whole run; `on_step` may look at it after every step."""
         own = settings.method_with(self.changes)
-        roster, algorithm = self._build(encoded, own, seed)
-        engine = Engine(algorithm, roster, seed)
-        run = Run(roster, algorithm, MemoryJournal(), own, TrafficCounter(engine))
-        for record in Simulation(engine, schedule(own), run.journal, run.runner).steps():
+        engine = self._engine(encoded, own, seed)
+        run = Run(engine, MemoryJournal(), own, TrafficCounter(engine))
+        rounds = local_rounds(run.jobs, schedule(own), run.journal, stack_width=STACK_WIDTH)
+        for record in rounds.steps():
             on_step(record, run)
         return run
 
-    def _build(
-        self, encoded: EncodedFederation, own: MethodSettings, seed: int
-    ) -> tuple[Clients, Algorithm]:
+    def _engine(self, encoded: EncodedFederation, own: MethodSettings, seed: int) -> Engine:
         views = self.views(encoded)
         silos = [silo for silo in encoded.silos if silo.name in views]
         clients = tuple(in_space(s, views[s.name][1], views[s.name][0]) for s in silos)
         data = FederatedData("tables", encoded.task, clients)
-        roster = Clients(data, own.embedding, dtype=torch.float32)
-        return roster, build_algorithm(self.method, own, roster.population, seed=seed)
+        return Engine.of(self.method, own, data, seed=seed)
 
     def refuse(self, encoded: EncodedFederation, settings: FitSettings) -> None:
         """Refuse settings that the method cannot run with on these clients."""
         own = settings.method_with(self.changes)
-        roster, algorithm = self._build(encoded, own, settings.seed)
-        algorithm.init_server()
-        num_active(len(roster.names), own.training.participation)
+        engine = self._engine(encoded, own, settings.seed)
+        engine.method.init_server()
+        num_active(len(engine.clients.names), own.training.participation)
 
     def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
         run, views = self.simulate(encoded, settings, seed=seed), self.views(encoded)
         assert run.journal.server is not None
-        shared, names = run.journal.server.shared, run.roster.names
+        shared, names = run.journal.server.shared, run.engine.clients.names
         models = {
             name: NetworkModel(
                 method=self.method,
                 settings=run.settings,
                 task=encoded.task,
-                schema=run.roster[name].schema,
-                classes=run.roster[name].classes,
+                schema=run.engine.clients[name].schema,
+                classes=run.engine.clients[name].classes,
                 inputs=views[name][1],
                 private=state or {},
-                shared=_needed(shared, run.roster[name].schema),
+                shared=_needed(shared, run.engine.clients[name].schema),
             )
             for name, state in zip(names, run.journal.states(names), strict=True)
         }
-        return Learned(models, run.journal.records, shared, sent=run.runner.sent())
+        return Learned(models, run.journal.records, shared, sent=run.jobs.sent())
 
 
 @dataclass(frozen=True)
 class Run:
     """A run in memory, as far as it has come."""
 
-    roster: Clients
-    algorithm: Algorithm
+    engine: Engine
     journal: MemoryJournal
     settings: MethodSettings
-    runner: TrafficCounter
+    jobs: TrafficCounter
 
 
 OnStep = Callable[[Record, Run], None]

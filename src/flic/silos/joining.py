@@ -8,17 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from flic.data.client_data import FederatedData
 from flic.data.task import Task
-from flic.engine.clients import Clients
-from flic.engine.engine import Engine, Job, Stage
+from flic.engine.engine import Engine, Job
 from flic.engine.runners import one_thread
 from flic.errors import ConfigError
 from flic.method_settings import Duration, MethodSettings
-from flic.methods import build_algorithm
 from flic.methods.protocol import ServerState
 from flic.silos.candidate import Candidate, Learned
 from flic.silos.candidates import CANDIDATES, FlicNetwork
@@ -57,12 +54,10 @@ class JoinedFlic(Candidate):
         name = silo.name
         client = in_space(silo, range(silo.data.schema.dim), silo.data.schema.space)
         data = FederatedData("newcomer", task, (client,))
-        roster = Clients(data, settings.embedding, dtype=torch.float32)
-        algorithm = build_algorithm(FlicNetwork.method, settings, roster.population, seed=seed)
-        engine, server = Engine(algorithm, roster, seed), ServerState(0, self._shared)
+        engine = Engine.of(FlicNetwork.method, settings, data, seed=seed)
+        server = ServerState(0, self._shared)
         state: Mapping[str, Tensor] | None = None
-        stages: tuple[Stage, ...] = ("prepare", "adapt")
-        for stage in stages:
+        for stage in ("prepare", "adapt"):
             state = engine.do(Job(stage, server, (name,), [state])).states[name]
         return NetworkModel(
             method=FlicNetwork.method,
@@ -95,13 +90,9 @@ class JoinedOffsets(Candidate):
         names = linked_features(silo)[0]
         inputs = tuple(i for i, feature in enumerate(names) if feature in known)
         client = in_space(silo, inputs, self._model.schema.space)
-        method, own = self._model.method, self._model.settings
-        roster = Clients(
-            FederatedData("client", task, (client,)), own.embedding, dtype=torch.float32
-        )
-        algorithm = build_algorithm(method, own, roster.population, seed=seed)
+        data = FederatedData("client", task, (client,))
+        engine = Engine.of(self._model.method, self._model.settings, data, seed=seed)
         server = ServerState(0, self._model.shared)
-        engine = Engine(algorithm, roster, seed)
         answer = engine.do(Job("adapt", server, (client.name,), [None]))
         return replace(
             self._model,

@@ -7,16 +7,14 @@ trained, and nothing leaves.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import torch
 from torch import Tensor
 
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema, SharedFeatures
 from flic.data.task import Task
-from flic.engine.clients import Clients
 from flic.engine.engine import Engine
 from flic.engine.journal import MemoryJournal
-from flic.engine.rounds import Simulation
+from flic.engine.runners import local_rounds
 from flic.engine.traffic import TrafficCounter
 from flic.methods.linked.agreement import Agreement
 from flic.methods.linked.client import LinkedClient
@@ -26,7 +24,7 @@ from flic.methods.linked.link_checks import unlike
 from flic.methods.linked.method import Linked
 from flic.methods.linked.tuning import PREDICTORS
 from flic.shapes import Named
-from flic.silos.candidate import Candidate, Learned, schedule
+from flic.silos.candidate import STACK_WIDTH, Candidate, Learned, schedule
 from flic.silos.encoding import EncodedFederation, EncodedSilo, linked_features, linked_spaces
 from flic.silos.models import LinkedModel
 from flic.silos.settings import FitSettings
@@ -69,19 +67,19 @@ class LinkedColumns(Candidate):
         spaces = linked_spaces(names)
         silos = [silo for silo in encoded.silos if silo.name in spaces]
         least = settings.method.linked.min_rows
-        clients = tuple(in_shared_units(silo, spaces[silo.name], least=least) for silo in silos)
-        data = FederatedData("tables", encoded.task, clients)
-        roster = Clients(data, settings.method.embedding, dtype=torch.float32)
-        algorithm = Linked(settings.method, roster.population, seed=seed, dtype=torch.float64)
-        journal, engine = MemoryJournal(), Engine(algorithm, roster, seed)
-        runner = TrafficCounter(engine)
-        for _ in Simulation(engine, schedule(settings.method), journal, runner).steps():
+        own = tuple(in_shared_units(silo, spaces[silo.name], least=least) for silo in silos)
+        data = FederatedData("tables", encoded.task, own)
+        engine, journal = Engine.of("linked", settings.method, data, seed=seed), MemoryJournal()
+        jobs, method = TrafficCounter(engine), engine.method
+        rounds = local_rounds(jobs, schedule(settings.method), journal, stack_width=STACK_WIDTH)
+        for _ in rounds.steps():
             pass
         assert journal.server is not None
-        state = LinkedState(algorithm.agreed.shared, seed, journal.server.shared)
-        known = {c.name: LinkedClient(algorithm.agreed, state.tensors, c) for c in clients}
+        assert isinstance(method, Linked)
+        state = LinkedState(method.agreed.shared, seed, journal.server.shared)
+        known = {c.name: LinkedClient(method.agreed, state.tensors, c) for c in own}
         models = {silo.name: _model(known[silo.name], silo) for silo in silos}
-        return Learned(models, journal.records, state.tensors, state, runner.sent())
+        return Learned(models, journal.records, state.tensors, state, jobs.sent())
 
 
 class JoinedLinked(Candidate):

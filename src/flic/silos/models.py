@@ -18,10 +18,10 @@ from flic.data.task import Classification, Regression, Task
 from flic.engine.clients import Clients
 from flic.errors import ConfigError, DamagedModel
 from flic.method_settings import MethodSettings
-from flic.methods import build_algorithm
+from flic.methods import build_method
 from flic.methods.linked.client import apply_mix
 from flic.methods.linked.client_sums import Sent
-from flic.methods.protocol import Algorithm, ServerState
+from flic.methods.protocol import Method, ServerState
 from flic.silos.model import Features, Model, Saved, log_probabilities, tempered
 
 
@@ -134,9 +134,9 @@ class NetworkModel(Model):
         return Clients(data, self.settings.embedding, dtype=torch.float64)
 
     @cached_property
-    def _algorithm(self) -> Algorithm:
+    def _algorithm(self) -> Method:
         population = self._roster.population
-        return build_algorithm(self.method, self.settings, population, seed=0, dtype=torch.float64)
+        return build_method(self.method, self.settings, population, seed=0, dtype=torch.float64)
 
     def _refuse_other_shapes(self) -> None:
         """Refuse private tensors that are not those of a new client, of which some would fit in."""
@@ -154,12 +154,12 @@ class NetworkModel(Model):
             raise KeyError(", ".join(wrong))
 
     def predict(self, rows: Features) -> np.ndarray:
-        roster, names = self._roster, [self.client.name]
+        clients, names = self._roster, [self.client.name]
         x = torch.from_numpy(np.ascontiguousarray(rows.standard[:, list(self.inputs)]))
         labels = torch.zeros(len(x), dtype=self.client.train.y.dtype)
-        stack = roster.stack(names, [_double(self.private)])
+        stack = clients.stack(names, [_double(self.private)])
         server = ServerState(0, _double(self.shared))
-        data = roster.stacked_data(names)
+        data = clients.stacked_data(names)
         [scores] = self._algorithm.predict(server, stack, data, [Split(x, labels)])
         if isinstance(self.task, Classification):
             return log_probabilities(scores.numpy())

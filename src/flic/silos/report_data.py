@@ -39,8 +39,8 @@ def report_data(bench: Evaluator, rows: Rows, temperature: float | None) -> dict
 
     encoded, seed = bench.encode(rows), bench.settings.seed
     run = candidate.simulate(encoded, bench.settings, seed=seed, on_step=measure)
-    assert isinstance(run.algorithm, NetworkMethod)
-    seen = read(run.roster, run.algorithm, run.journal, stack_width=STACK_WIDTH)
+    assert isinstance(run.engine.method, NetworkMethod)
+    seen = read(run.engine.clients, run.engine.method, run.journal, stack_width=STACK_WIDTH)
     found = {
         "scores": scores,
         "latent": asdict(latent(seen, seed=seed)),
@@ -58,16 +58,16 @@ def _is_measured(record: Record, rounds: int) -> bool:
 
 def _score(bench: Evaluator, run: Run, temperature: float | None) -> float:
     """The verdict's metric of held-out rows, mean over the clients for whom it is defined."""
-    assert isinstance(run.algorithm, NetworkMethod)
+    assert isinstance(run.engine.method, NetworkMethod)
     task = bench.federation.task
     metric = bench.settings.metric_for(task)
     known = []
-    scores = held_out(run.roster, run.algorithm, run.journal, stack_width=STACK_WIDTH)
+    scores = held_out(run.engine.clients, run.engine.method, run.journal, stack_width=STACK_WIDTH)
     for name, own in scores.items():
         predicted = own.numpy().astype(float)
         if isinstance(task, Classification):
             predicted = tempered(log_probabilities(predicted), temperature)
-        found = figures(task, predicted, run.roster[name].test.y.numpy())[metric]
+        found = figures(task, predicted, run.engine.clients[name].test.y.numpy())[metric]
         known += [found] if np.isfinite(found) else []
     return float(np.mean(known)) if known else float("nan")
 

@@ -6,7 +6,7 @@ data: it takes as long as torch, and every process would pay for it.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,22 +18,12 @@ from flic.data.stacked import StackedData
 from flic.data.task import Regression
 from flic.errors import DataError
 from flic.method_settings import MethodSettings
-from flic.methods.protocol import (
-    Algorithm,
-    Generators,
-    Population,
-    ServerState,
-    Stack,
-    Update,
-    Visit,
-)
+from flic.methods.protocol import Method, Population, ServerState, Stack, Stage, Step
 from flic.networks.base import Embedding
 
 
-class PerClientEstimator(Algorithm):
+class PerClientEstimator(Method):
     """One scikit-learn estimator per client."""
-
-    has_rounds = False
 
     def __init__(
         self, settings: MethodSettings, population: Population, *, seed: int, dtype: torch.dtype
@@ -54,17 +44,14 @@ class PerClientEstimator(Algorithm):
         del client, embedding
         return {}
 
-    def prepare(
-        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
-    ) -> Visit:
-        del server, data, rngs
-        return Visit(stack, [], {})
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        return ()
 
-    client_update = adapt = prepare
-
-    def aggregate(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
-        del updates
-        return server
+    def programme(self, rounds: int, *, final_round: bool) -> list[Step]:
+        """An evaluation: prediction fits, and nothing is shared."""
+        del rounds, final_round
+        return [Step("evaluate", 0, measured="always")]
 
     def predict(
         self, server: ServerState, stack: Stack, data: StackedData, splits: Sequence[Split]

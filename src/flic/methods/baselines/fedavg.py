@@ -16,9 +16,9 @@ class FedAvg(WithinSpace):
     rule_name = "offsets"
 
     @property
-    def preparations(self) -> int:
+    def warm_up_parts(self) -> int:
         """The warm-up is cut up: networks trained apart for all of it do not average well.
 
         Under private heads (`within-space`) the same costs: heads then follow a moving body.
         """
-        return super().preparations * min(_WARM_UP_AVERAGES, self.settings.pretraining.epochs)
+        return min(_WARM_UP_AVERAGES, max(1, self.settings.pretraining.epochs))

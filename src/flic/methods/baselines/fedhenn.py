@@ -11,9 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flic.data.batches import Batch
-from flic.methods.context import VisitContext
 from flic.methods.network import NetworkMethod
-from flic.methods.protocol import Entry, ServerState
+from flic.methods.protocol import Entry, ServerState, VisitContext
 from flic.networks.descent import Losses
 from flic.seeding import generator
 from flic.shapes import Named
@@ -38,7 +37,7 @@ class FedHeNN(NetworkMethod):
 
     def extra_terms(
         self,
-        place: VisitContext,
+        context: VisitContext,
         private: Named,
         shared: Named,
         theta: Named,
@@ -47,30 +46,30 @@ class FedHeNN(NetworkMethod):
     ) -> Losses:
         """η (1 − CKA) of each client."""
         del shared, latent
-        own = self._kernel(place, private, theta, clients=len(batch.x))
-        average = place.server.shared[KERNEL]
+        own = self._kernel(context, private, theta, clients=len(batch.x))
+        average = context.server.shared[KERNEL]
         return {"cka": self.settings.fedhenn.weight * (1 - cka(own, average))}
 
     def entries(
-        self, place: VisitContext, client: int, private: Named, shared: Named
+        self, context: VisitContext, client: int, private: Named, shared: Named
     ) -> dict[str, Entry]:
         """The client's kernel of the probe inputs."""
         with torch.no_grad():
             theta = self.theta(private, shared)
-            kernel = self._kernel(place, private, theta, clients=len(place))[client]
-        weight = self.client_weight(len(place.data.clients[client].train))
+            kernel = self._kernel(context, private, theta, clients=len(context))[client]
+        weight = self.client_weight(len(context.data.clients[client].train))
         return {KERNEL: Entry(kernel.clone(), weight)}
 
     def _kernel(
-        self, place: VisitContext, private: Named, theta: Named, *, clients: int
+        self, context: VisitContext, private: Named, theta: Named, *, clients: int
     ) -> Float[Tensor, "clients probes probes"]:
         """Linear kernels of the representations, the input of the last layer."""
-        probes = place.server.shared[PROBES]
-        width = place.data.width
+        probes = context.server.shared[PROBES]
+        width = context.data.width
         padded = torch.nn.functional.pad(probes, (0, max(0, width - probes.shape[1])))
         # Features a client does not have meet zero weights: that prunes the RAD to its width.
         x = padded[:, :width].expand(clients, -1, -1).contiguous()
-        latent = place.stack.embedding.apply(private, x)
+        latent = context.stack.embedding.apply(private, x)
         features = self.model.represent(theta, latent)
         return features @ features.mT
 

@@ -14,9 +14,8 @@ from torch import Tensor
 from flic.data.client_data import ClientData
 from flic.errors import ConfigError
 from flic.method_settings import MethodSettings
-from flic.methods.context import VisitContext
 from flic.methods.network import NetworkMethod
-from flic.methods.protocol import Entry, Population, ServerState
+from flic.methods.protocol import Entry, Population, ServerState, VisitContext
 from flic.networks.base import Embedding
 from flic.networks.build import build_embedding
 from flic.networks.mlp import FIRST_LAYER
@@ -56,19 +55,19 @@ class WithinSpace(NetworkMethod):
         private = super().init_client(client, embedding)
         return {n: private[n] for n in private if n in self.personal_names}
 
-    def each_shared(self, place: VisitContext) -> dict[str, Tensor]:
+    def each_shared(self, context: VisitContext) -> dict[str, Tensor]:
         """Body of each client's own space, first layer restricted to its own features."""
-        bodies = [self._body(place, client) for client in place.data.clients]
+        bodies = [self._body(context, client) for client in context.data.clients]
         return {name: torch.stack([body[name] for body in bodies]) for name in bodies[0]}
 
-    def _body(self, place: VisitContext, client: ClientData) -> dict[str, Tensor]:
-        prefix, shared = _prefix(client.schema.space), place.server.shared
+    def _body(self, context: VisitContext, client: ClientData) -> dict[str, Tensor]:
+        prefix, shared = _prefix(client.schema.space), context.server.shared
         names = self._body_names | self.shared_names
         body = {name: shared[prefix + name] for name in names if prefix + name in shared}
         if client.schema.shape is not None:
             return body
         first = torch.stack([shared[f"{prefix}feature.{f}"] for f in client.schema.features])
-        missing = place.data.width - len(first)
+        missing = context.data.width - len(first)
         return body | {FIRST_LAYER: torch.nn.functional.pad(first, (0, 0, 0, missing))}
 
     def joint_names(self) -> set[str]:
@@ -93,14 +92,14 @@ class WithinSpace(NetworkMethod):
         ]
         return {name for kind in kinds for name in kind}
 
-    def phi(self, place: VisitContext, private: Named, shared: Named) -> Named:
+    def phi(self, context: VisitContext, private: Named, shared: Named) -> Named:
         return under("embedding.", shared)
 
     def entries(
-        self, place: VisitContext, client: int, private: Named, shared: Named
+        self, context: VisitContext, client: int, private: Named, shared: Named
     ) -> dict[str, Entry]:
         """The client's version of its space's body, the first layer feature by feature."""
-        data = place.data.clients[client]
+        data = context.data.clients[client]
         weight = self.client_weight(len(data.train))
         body = {name: value[client] for name, value in shared.items()}
         named = _by_feature(data.schema.space, body, data.schema.features)

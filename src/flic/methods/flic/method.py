@@ -6,7 +6,7 @@ FLIC-Class has no shared layer (α is empty), FLIC-HL has a shared hidden layer.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -19,7 +19,6 @@ from flic.data.stacked import StackedData
 from flic.data.task import Regression
 from flic.gaussians import Gaussian, bures_barycentre, sqrtm
 from flic.method_settings import Duration, MethodSettings
-from flic.methods.context import VisitContext
 from flic.methods.flic.anchors import Anchors, factor_name, initial_anchors, mean_name
 from flic.methods.flic.losses import alignment_loss, calibration_loss
 from flic.methods.flic.meta import (
@@ -48,12 +47,14 @@ from flic.methods.flic.targets import Target, Targets, transport_targets
 from flic.methods.network import NetworkMethod
 from flic.methods.protocol import (
     Entry,
-    Generators,
     Population,
     ServerState,
     Stack,
+    Stage,
+    Step,
     Update,
     Visit,
+    VisitContext,
     weighted_mean,
 )
 from flic.networks.descent import Losses, descend
@@ -110,11 +111,9 @@ class Flic(NetworkMethod):
         nothing = torch.zeros(classes * (classes - 1) // 2, dtype=self.dtype)
         return {DISTANCES: nothing, TOGETHER: nothing.clone()}
 
-    def aggregate(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
-        """As all methods do; answers about distances become the map, and are dropped."""
-        server = super().aggregate(server, updates)
-        if DISTANCES not in server.shared:
-            return server
+    def find_meta_classes(self, server: ServerState, updates: Sequence[Update]) -> ServerState:
+        """Server half of `distances`: answers become the map of classes, and are dropped."""
+        server = self.aggregate(server, updates)
         shared = dict(server.shared)
         found = cluster(shared.pop(DISTANCES), shared.pop(TOGETHER), self.num_anchors)
         return ServerState(server.round, {**shared, MAP: torch.tensor(found)})
@@ -134,22 +133,31 @@ class Flic(NetworkMethod):
 
     # ---- the client half -----------------------------------------------------------------
 
-    def prepare(
-        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
-    ) -> Visit:
-        """φ_i fitted to the initial anchors.  Paper: sec:alignment, append:models.
-
-        Where meta-classes are to be found, a preparation before it asks for the distances.
-        """
-        if DISTANCES in server.shared:
-            return Visit(stack, [self._tell_distances(client) for client in data.clients], {})
-        return self._align(
-            VisitContext(server, stack, data, rngs), self.settings.pretraining.epochs
-        )
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        asked = Stage("distances", self.tell_distances, self.find_meta_classes)
+        return (*super().stages, *([asked] if self._asks_for_distances else []))
 
     @property
-    def preparations(self) -> int:
-        return super().preparations + isinstance(self.settings.anchors.meta_classes, int)
+    def _asks_for_distances(self) -> bool:
+        return isinstance(self.settings.anchors.meta_classes, int)
+
+    def steps_before(self) -> list[Step]:
+        """Where meta-classes are to be found, clients are asked for the distances first."""
+        before = super().steps_before()
+        if not self._asks_for_distances:
+            return before
+        asked = Step("prepare", before[0].round - 1, (self.stage("distances"),), "never")
+        return [asked, *before]
+
+    def prepare(self, context: VisitContext) -> Visit:
+        """φ_i fitted to the initial anchors.  Paper: sec:alignment, append:models."""
+        return self._align(context, self.settings.pretraining.epochs)
+
+    def tell_distances(self, context: VisitContext) -> Visit:
+        """Client half of `distances`."""
+        told = [self._tell_distances(client) for client in context.data.clients]
+        return Visit(context.stack, told, {})
 
     def _tell_distances(self, client: ClientData) -> Update:
         """How far apart the client's classes are; it depends on no common space."""
@@ -157,39 +165,37 @@ class Flic(NetworkMethod):
         told = pairs_to_send(distances, dtype=self.dtype)
         return Update(client.name, {name: Entry(value, 1.0) for name, value in told.items()})
 
-    def seen_by_anchors(self, place: VisitContext) -> StackedData:
+    def seen_by_anchors(self, context: VisitContext) -> StackedData:
         """The stack with a slot for each of its anchors: meta-classes, or classes."""
-        if MAP not in place.server.shared:
-            return place.data
-        return ByMetaClass.view(place.data, place.server.shared[MAP])
+        if MAP not in context.server.shared:
+            return context.data
+        return ByMetaClass.view(context.data, context.server.shared[MAP])
 
-    def plan(self, place: VisitContext, duration: Duration, batch_size: int) -> BatchPlan:
+    def plan(self, context: VisitContext, duration: Duration, batch_size: int) -> BatchPlan:
         """Batches of one phase, rows that share an anchor together."""
-        return super().plan(replace(place, data=self.seen_by_anchors(place)), duration, batch_size)
+        seen = replace(context, data=self.seen_by_anchors(context))
+        return super().plan(seen, duration, batch_size)
 
-    def realign(
-        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
-    ) -> Visit:
+    def realign(self, context: VisitContext) -> Visit:
         """φ_i fitted to the averaged anchors, as the authors' program does after every round."""
-        epochs = self.settings.alignment.realign_epochs
-        return self._align(VisitContext(server, stack, data, rngs), epochs)
+        return self._align(context, self.settings.alignment.realign_epochs)
 
     @property
     def _warms_up(self) -> bool:
         return True
 
-    def _align(self, place: VisitContext, epochs: int) -> Visit:
+    def _align(self, context: VisitContext, epochs: int) -> Visit:
         """φ_i after descent on Σ_c W2²(μ_c, ν_φi^(c)) alone."""
-        stack = place.stack
-        plan = self.plan(place, Duration(epochs=epochs), self.settings.pretraining.batch_size)
-        shared = self.each_shared(place)
+        stack = context.stack
+        plan = self.plan(context, Duration(epochs=epochs), self.settings.pretraining.batch_size)
+        shared = self.each_shared(context)
 
         def losses(phi: Named, step: int, count: int) -> Losses:
             batch = plan.batch(step)
-            masks = self.masks(place, batch)
+            masks = self.masks(context, batch)
             latent = stack.embedding.apply(phi, batch.x, masks=masks, rows=batch.row_counts)
             own = {name: value[:count] for name, value in shared.items()}
-            targets = self._targets(place, own, latent, batch)
+            targets = self._targets(context, own, latent, batch)
             return {"alignment": alignment_loss(latent, batch, targets)}
 
         phi, terms = descend(
@@ -200,14 +206,14 @@ class Flic(NetworkMethod):
         )
         return Visit(Stack(stack.embedding, {**stack.private, **phi}), [], terms)
 
-    def each_shared(self, place: VisitContext) -> dict[str, Tensor]:
+    def each_shared(self, context: VisitContext) -> dict[str, Tensor]:
         """Copies of α and of the anchors, one per client."""
-        anchors = Anchors.of(place.server.shared, self.settings.anchors, self.num_anchors)
-        anchors = anchors.copies(self.anchor_of(self.seen_by_anchors(place)))
+        anchors = Anchors.of(context.server.shared, self.settings.anchors, self.num_anchors)
+        anchors = anchors.copies(self.anchor_of(self.seen_by_anchors(context)))
         copies = {MEAN: anchors.mean}
         if anchors.factor is not None:
             copies[FACTOR] = anchors.factor
-        return super().each_shared(place) | copies
+        return super().each_shared(context) | copies
 
     def anchor_of(self, data: StackedData) -> Int[Tensor, "clients classes"]:
         """Which anchor stands for each class or meta-class, at each client."""
@@ -228,7 +234,7 @@ class Flic(NetworkMethod):
 
     def extra_terms(
         self,
-        place: VisitContext,
+        context: VisitContext,
         private: Named,
         shared: Named,
         theta: Named,
@@ -237,51 +243,53 @@ class Flic(NetworkMethod):
     ) -> Losses:
         """λ₁ and λ₂ terms of eq:PFL_ERM_reg."""
         if self.settings.anchors.learn == "every-batch":
-            return self._terms_every_batch(place, shared, theta, latent, batch)
-        return self._terms(place, shared, theta, latent, batch)
+            return self._terms_every_batch(context, shared, theta, latent, batch)
+        return self._terms(context, shared, theta, latent, batch)
 
     def _terms(
-        self, place: VisitContext, shared: Named, theta: Named, latent: Tensor, batch: Batch
+        self, context: VisitContext, shared: Named, theta: Named, latent: Tensor, batch: Batch
     ) -> Losses:
         settings = self.settings.alignment
         terms: Losses = {}
         if settings.weight:
-            targets = self._targets(place, shared, latent, batch)
+            targets = self._targets(context, shared, latent, batch)
             terms["alignment"] = settings.weight * alignment_loss(latent, batch, targets)
         if settings.calibration_weight:
-            loss = self._calibration(place, shared, theta, batch)
+            loss = self._calibration(context, shared, theta, batch)
             terms["calibration"] = settings.calibration_weight * loss
         return terms
 
-    def _targets(self, place: VisitContext, shared: Named, latent: Tensor, batch: Batch) -> Targets:
+    def _targets(
+        self, context: VisitContext, shared: Named, latent: Tensor, batch: Batch
+    ) -> Targets:
         """Where the batch's rows are pulled to."""
         if self.is_regression:
             return response_targets(batch, shared[MEAN])
-        anchors = self._slot_anchors(place, shared)
-        return transport_targets(latent, batch, self._target(place, batch, anchors))
+        anchors = self._slot_anchors(context, shared)
+        return transport_targets(latent, batch, self._target(context, batch, anchors))
 
     def _calibration(
-        self, place: VisitContext, shared: Named, theta: Named, batch: Batch
+        self, context: VisitContext, shared: Named, theta: Named, batch: Batch
     ) -> Tensor:
         """The λ₂ term: J samples of each class, or J samples along the responses."""
         num, clients = self.settings.alignment.anchor_samples, len(batch.x)
-        noise = self._noise(place, batch, [num] * clients)
+        noise = self._noise(context, batch, [num] * clients)
         if self.is_regression:
             y = even_responses(num, dtype=self.dtype)
             means = response_means(shared[MEAN], y.expand(clients, -1))
             samples = means + self.settings.anchors.variance**0.5 * noise[:, 0]
             return response_calibration_loss(self.model.apply(theta, samples), y)
-        samples = self._slot_anchors(place, shared).reparameterise(noise)
-        scores = self._anchor_scores(place, self.model.apply(theta, samples.flatten(1, 2)))
-        return calibration_loss(scores, self.seen_by_anchors(place).classes[:clients])
+        samples = self._slot_anchors(context, shared).reparameterise(noise)
+        scores = self._anchor_scores(context, self.model.apply(theta, samples.flatten(1, 2)))
+        return calibration_loss(scores, self.seen_by_anchors(context).classes[:clients])
 
-    def _anchor_scores(self, place: VisitContext, scores: Tensor) -> Tensor:
+    def _anchor_scores(self, context: VisitContext, scores: Tensor) -> Tensor:
         """Scores of what anchors stand for, from those of the classes."""
-        meta_of = place.server.shared.get(MAP)
+        meta_of = context.server.shared.get(MAP)
         return scores if meta_of is None else meta_scores(scores, meta_of)
 
     def _terms_every_batch(
-        self, place: VisitContext, shared: Named, theta: Named, latent: Tensor, batch: Batch
+        self, context: VisitContext, shared: Named, theta: Named, latent: Tensor, batch: Batch
     ) -> Losses:
         """The same terms with the anchors fixed, and the authors' own loss of the anchors.
 
@@ -289,36 +297,36 @@ class Flic(NetworkMethod):
         taken from the same point, which differs by one learning rate.
         """
         fixed = {name: value.detach() for name, value in shared.items()}
-        terms = self._terms(place, fixed, theta, latent, batch)
+        terms = self._terms(context, fixed, theta, latent, batch)
         if not shared[MEAN].requires_grad:
             return terms
         theta = {name: value.detach() for name, value in theta.items()}
-        scores = self._anchor_scores(place, self.model.apply(theta, shared[MEAN]))
+        scores = self._anchor_scores(context, self.model.apply(theta, shared[MEAN]))
         every_class = torch.arange(self.num_anchors).expand(scores.shape[:2])
         latent = latent.detach()
-        pulled = alignment_loss(latent, batch, self._targets(place, shared, latent, batch))
+        pulled = alignment_loss(latent, batch, self._targets(context, shared, latent, batch))
         terms["anchors"] = calibration_loss(scores, every_class) + pulled
         return terms
 
-    def _slot_anchors(self, place: VisitContext, shared: Named) -> Gaussian:
+    def _slot_anchors(self, context: VisitContext, shared: Named) -> Gaussian:
         """Anchors of each client's own classes, slot by slot; unused slots hold any anchor."""
         clients = torch.arange(len(shared[MEAN]))[:, None]
-        slots = self.seen_by_anchors(place).classes[: len(clients)].clamp_min(0)
+        slots = self.seen_by_anchors(context).classes[: len(clients)].clamp_min(0)
         return self._all_anchors(shared)[clients, slots]
 
     def _all_anchors(self, shared: Named) -> Gaussian:
         """Each client's own copies of all anchors."""
         return Anchors(shared[MEAN], shared.get(FACTOR)).gaussian(self.settings.anchors)
 
-    def _target(self, place: VisitContext, batch: Batch, anchors: Gaussian) -> Target:
+    def _target(self, context: VisitContext, batch: Batch, anchors: Gaussian) -> Target:
         """What the batch is transported to: the anchors, or as many samples of them as rows."""
         if self.settings.alignment.target == "closed-form":
             return Target.of(anchors)
-        noise = self._noise(place, batch, batch.row_counts)
+        noise = self._noise(context, batch, batch.row_counts)
         return Target.of_samples(anchors.reparameterise(noise), batch.counts)
 
     def _noise(
-        self, place: VisitContext, batch: Batch, nums: Sequence[int]
+        self, context: VisitContext, batch: Batch, nums: Sequence[int]
     ) -> Float[Tensor, "clients slots num k"]:
         """Standard normal ξ: `nums` of each working client for each of its anchors.
 
@@ -328,36 +336,36 @@ class Flic(NetworkMethod):
         clients, slots = batch.counts.shape
         shape = (clients, slots, max(nums), self.settings.embedding.latent_dim)
         noise = torch.zeros(shape, dtype=self.dtype)
-        held = self.seen_by_anchors(place).holds.sum(1).tolist()
-        for own, used, num, rng in zip(noise, held, nums, place.rngs, strict=False):
+        held = self.seen_by_anchors(context).holds.sum(1).tolist()
+        for own, used, num, rng in zip(noise, held, nums, context.rngs, strict=False):
             own[:used, :num].normal_(generator=rng)
         return noise
 
-    def score(self, place: VisitContext, private: Named, shared: Named, latent: Tensor) -> Tensor:
+    def score(self, context: VisitContext, private: Named, shared: Named, latent: Tensor) -> Tensor:
         """Class scores by the head, or by the likelihood of each anchor; or the response."""
         if self.settings.model.predict_by == "head":
-            return super().score(place, private, shared, latent)
+            return super().score(context, private, shared, latent)
         if self.is_regression:
             return nearest_response(latent, shared[MEAN])
         anchors = self._all_anchors(shared)
         each = [anchors[:, c].log_density(latent) for c in range(self.num_anchors)]
         scores = torch.stack(each, dim=-1)
-        meta_of = place.server.shared.get(MAP)
+        meta_of = context.server.shared.get(MAP)
         return scores if meta_of is None else scores[..., meta_of]
 
     def entries(
-        self, place: VisitContext, client: int, private: Named, shared: Named
+        self, context: VisitContext, client: int, private: Named, shared: Named
     ) -> dict[str, Entry]:
         """The client's versions of α and of the anchors: those of its own classes, or all."""
-        entries = super().entries(place, client, private, shared)
-        data = place.data.clients[client]
-        anchor_of = self.anchor_of(self.seen_by_anchors(place))[client].tolist()
+        entries = super().entries(context, client, private, shared)
+        data = context.data.clients[client]
+        anchor_of = self.anchor_of(self.seen_by_anchors(context))[client].tolist()
         by_rows = self.settings.training.client_weight == "rows"
         # In a regression every client holds both ends.
         if self.is_regression or self.settings.anchors.average_over == "participants":
             weights = dict.fromkeys(range(len(anchor_of)), self.client_weight(len(data.train)))
         else:
-            counts = self._rows_of_anchors(place, data)
+            counts = self._rows_of_anchors(context, data)
             weights = {c: float(n) if by_rows else 1.0 for c, n in counts.items()}
         for c, weight in weights.items():
             entries[mean_name(anchor_of[c])] = Entry(shared[MEAN][client, c].clone(), weight)
@@ -366,9 +374,9 @@ class Flic(NetworkMethod):
                 entries[factor_name(anchor_of[c])] = Entry(factor, weight)
         return entries
 
-    def _rows_of_anchors(self, place: VisitContext, client: ClientData) -> Mapping[int, int]:
+    def _rows_of_anchors(self, context: VisitContext, client: ClientData) -> Mapping[int, int]:
         """Training rows of each class or meta-class that a client holds."""
-        meta_of = place.server.shared.get(MAP)
+        meta_of = context.server.shared.get(MAP)
         if meta_of is None:
             return client.class_counts
         rows: Counter[int] = Counter()

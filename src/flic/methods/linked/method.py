@@ -30,14 +30,16 @@ from flic.methods.linked.link_checks import UNLIKE, shares_unlike
 from flic.methods.linked.sums import SENT
 from flic.methods.linked.tuning import PREDICTORS, WEIGHTS, Predictor, tuning_of
 from flic.methods.protocol import (
-    Algorithm,
     Entry,
-    Generators,
+    Method,
     Population,
     ServerState,
     Stack,
+    Stage,
+    Step,
     Update,
     Visit,
+    VisitContext,
     check_update,
     gather_entries,
     weighted_mean,
@@ -52,21 +54,16 @@ LEAN = 1.0
 """Clients of a group that everyone's cv_scores count for."""
 
 
-class Linked(Algorithm):
+class Linked(Method):
     """Closed form: a client's own discriminant, a pooled one, a pooled one of random features."""
 
     name = "linked"
-    closed_form = True
 
     def __init__(
         self, settings: MethodSettings, population: Population, *, seed: int, dtype: torch.dtype
     ) -> None:
         del dtype  # sums of many rows are kept in double precision
         self.agreed = Agreement(settings.linked, population.shared, population.task, seed)
-
-    @property
-    def preparations(self) -> int:
-        return 3
 
     @property
     def _groups(self) -> list[str]:
@@ -116,28 +113,29 @@ class Linked(Algorithm):
         del client, embedding
         return {}
 
-    def prepare(
-        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
-    ) -> Visit:
-        del rngs
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        return (Stage("prepare", self.prepare, self.aggregate, sums=True),)
+
+    def programme(self, rounds: int, *, final_round: bool) -> list[Step]:
+        """Three uploads, and an evaluation; rounds would add nothing."""
+        del rounds, final_round
+        uploads = [Step("prepare", t, self.stages, "never") for t in (-2, -1, 0)]
+        return [*uploads, Step("evaluate", 1, measured="always")]
+
+    def prepare(self, context: VisitContext) -> Visit:
+        """What each client sends in the upload of the server's round."""
+        server = context.server
         upload = {-2: self._sums, -1: self._mapped_sums_and_scores, 0: self._mix_scores}
         updates = [
             Update(client.name, upload[server.round](server, client) if self._tells(client) else {})
-            for client in data.clients
+            for client in context.data.clients
         ]
-        return Visit(stack, updates, {})
+        return Visit(context.stack, updates, {})
 
     def _tells(self, client: ClientData) -> bool:
         """Whether there are rows enough for likelihoods, which rest on all of them."""
         return len(client.train) >= self.agreed.settings.min_rows
-
-    def client_update(
-        self, server: ServerState, stack: Stack, data: StackedData, *, rngs: Generators
-    ) -> Visit:
-        del server, data, rngs
-        return Visit(stack, [], {})
-
-    adapt = client_update
 
     def _sums(self, server: ServerState, client: ClientData) -> dict[str, Entry]:
         del server

@@ -11,21 +11,21 @@ EMBEDDING = EmbeddingConfig(latent_dim=4, hidden=(6,))
 
 
 @pytest.fixture
-def roster(federation):
+def make_clients(federation):
     def make(num_clients=6, **sizes):
         return Clients(federation(num_clients, **sizes), EMBEDDING, dtype=torch.float32)
 
     return make
 
 
-def state(roster, name):
+def state(clients, name):
     rng = torch.Generator().manual_seed(len(name) + int(name[-5:]))
-    phi = roster.architecture(name).init(roster[name].schema.dim, rng=rng, dtype=torch.float32)
+    phi = clients.architecture(name).init(clients[name].schema.dim, rng=rng, dtype=torch.float32)
     return phi | {"head.bias": torch.rand(2, generator=rng)}
 
 
-def test_unstack_undoes_stack(roster):
-    clients = roster(dims=(3, 17, 9))
+def test_unstack_undoes_stack(make_clients):
+    clients = make_clients(dims=(3, 17, 9))
     [names] = clients.split(clients.names, stack_width=10)
     states = [state(clients, name) for name in names]
     apart = clients.unstack(names, clients.stack(names, states))
@@ -34,9 +34,9 @@ def test_unstack_undoes_stack(roster):
         assert all(torch.equal(apart[name][n], before[n]) for n in before)
 
 
-def test_unstacked_states_have_memory_of_their_own(roster):
+def test_unstacked_states_have_memory_of_their_own(make_clients):
     """Otherwise one client's state would keep the whole stack alive, or change with it."""
-    clients = roster(dims=(3,))
+    clients = make_clients(dims=(3,))
     names = tuple(clients.names[:2])
     stack = clients.stack(names, [state(clients, n) for n in names])
     apart = clients.unstack(names, stack)
@@ -44,8 +44,8 @@ def test_unstacked_states_have_memory_of_their_own(roster):
         assert value.untyped_storage().nbytes() == value.numel() * value.element_size()
 
 
-def test_padded_weights_are_zero(roster):
-    clients = roster(2, dims=(3, 17))
+def test_padded_weights_are_zero(make_clients):
+    clients = make_clients(2, dims=(3, 17))
     [names] = clients.split(clients.names, stack_width=10)
     first = clients.stack(names, [state(clients, n) for n in names]).private["embedding.0.weight"]
     narrow = names.index("client-00000")
@@ -55,8 +55,8 @@ def test_padded_weights_are_zero(roster):
 
 
 @pytest.mark.parametrize("stack_width", [1, 2, 4, 100])
-def test_stacks_hold_everyone_once_and_no_more_than_allowed(roster, stack_width):
-    clients = roster(7, dims=(3, 5, 300), rows=(6, 12, 9))
+def test_stacks_hold_everyone_once_and_no_more_than_allowed(make_clients, stack_width):
+    clients = make_clients(7, dims=(3, 5, 300), rows=(6, 12, 9))
     stacks = clients.split(clients.names, stack_width=stack_width)
     assert sorted(name for stack in stacks for name in stack) == sorted(clients.names)
     assert max(len(stack) for stack in stacks) <= stack_width
@@ -66,21 +66,21 @@ def test_stacks_hold_everyone_once_and_no_more_than_allowed(roster, stack_width)
         assert len({clients.architecture(name).dim for name in stack}) == 1
 
 
-def test_a_split_does_not_depend_on_the_order_of_names(roster):
-    clients = roster(6)
+def test_a_split_does_not_depend_on_the_order_of_names(make_clients):
+    clients = make_clients(6)
     assert clients.split(clients.names, stack_width=2) == clients.split(
         clients.names[::-1], stack_width=2
     )
 
 
-def test_stacks_are_even(roster):
+def test_stacks_are_even(make_clients):
     """Seven clients at a width of six are four and three, not six and one."""
-    clients = roster(7)
+    clients = make_clients(7)
     assert [len(s) for s in clients.split(clients.names, stack_width=6)] == [4, 3]
 
 
-def test_padding_belongs_to_the_federation_not_to_the_cohort(roster):
-    clients = roster(4, dims=(3, 17), rows=(6, 12))
+def test_padding_belongs_to_the_federation_not_to_the_cohort(make_clients):
+    clients = make_clients(4, dims=(3, 17), rows=(6, 12))
     small = clients.stacked_data(("client-00000",))
     assert (small.width, small.longest) == (32, 12)
     assert clients.architecture("client-00000").dim == 32
