@@ -403,6 +403,12 @@ def wide(tmp_path):
     return write
 
 
+def test_no_sites_are_no_federation(flic_here, wide):
+    said = flic_here("check", wide('site = "site"\nsites = []'))
+    assert said.code == 1
+    assert "sites: got []; expected one value at least" in " ".join(said.err.split())
+
+
 @pytest.mark.parametrize(
     ("settings", "clients", "columns"),
     [
@@ -469,6 +475,15 @@ def test_rows_that_two_clients_have_are_said(flic_here, describe):
     said = flic_here("check", describe({"a": rows, "b": rows.sample(frac=1, random_state=0)}))
     assert said.code == 0
     assert f"'a' and 'b' have {ROWS} rows in common" in " ".join((said.out + said.err).split())
+
+
+def test_of_many_clients_a_copy_next_to_its_original_is_found(flic_here, describe):
+    tables = {f"ward {i}": ward(seed=i).assign(dose=np.arange(ROWS) + i) for i in range(120)}
+    tables["ward 119"] = tables["ward 118"]
+    said = flic_here("check", describe(tables))
+    assert f"'ward 118' and 'ward 119' have {ROWS} rows in common" in " ".join(
+        (said.out + said.err).split()
+    )
 
 
 def test_names_with_square_brackets_are_shown_as_they_are(flic_here, describe):

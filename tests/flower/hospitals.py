@@ -14,7 +14,7 @@ from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.serverapp import Grid
 
 from flic.flower.client import app
-from flic.flower.rounds import Coordinator
+from flic.flower.coordinator import Coordinator
 from flic.flower.server import conduct
 from flic.flower.settings import FederationSettings
 from flic.flower.silo import SiloFolder

@@ -25,9 +25,8 @@ import torch
 from flwr.supercore.task_identity import TaskIdentity
 from hospitals import NODES, TINY, make_here, make_silo
 
-from flic.engine.checkpoint import DiskJournal
+from flic.engine.checkpoint import DiskJournal, finished_records
 from flic.errors import FlicError
-from flic.flower.answers import finished_rounds
 from flic.flower.client import FAILED
 from flic.flower.deployment import Address, Deployment
 from flic.flower.log import events
@@ -258,7 +257,7 @@ class Bout:
 
     def _look(self) -> None:
         """Refuse the loss of a finished round."""
-        now = finished_rounds(self.deployment.folder)
+        now = finished_records(self.deployment.folder)
         if now[: len(self.seen)] != self.seen:
             raise Wrong(f"of {len(self.seen)} finished rounds, some are lost or changed")
         self.seen = now

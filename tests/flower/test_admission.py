@@ -6,8 +6,8 @@ import pytest
 
 from flic.errors import ConfigError, FederationError
 from flic.flower import keys
+from flic.flower.coordinator import Coordinator
 from flic.flower.deployment import Address, Deployment
-from flic.flower.rounds import Coordinator
 from flic.flower.settings import FederationSettings
 from flic.flower.supernode import free_port
 

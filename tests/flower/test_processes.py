@@ -19,17 +19,16 @@ from siege import siege
 from wire import Recorder, answers, inspect_answer, requests, rows_on_disk, size, words_of
 
 import flic
-from flic.engine.checkpoint import DiskJournal
+from flic.engine.checkpoint import DiskJournal, finished_records
 from flic.errors import FederationError
 from flic.flower import certificates
-from flic.flower.answers import finished_rounds
 from flic.flower.benchmark import clients, simulated
+from flic.flower.coordinator import Coordinator
 from flic.flower.log import events
 from flic.flower.loopback import on_loopback
 from flic.flower.membership import Membership, Server
 from flic.flower.pooling import FIRST
 from flic.flower.processes import Service, ask_flower, environment, script
-from flic.flower.rounds import Coordinator
 from flic.flower.settings import FederationSettings
 from flic.flower.silo import SiloFolder
 
@@ -259,7 +258,7 @@ def test_a_federation_keeps_strangers_and_liars_out_and_has_the_simulators_resul
         refusals = {e["message"]: e["round"] for e in events(folder) if e["event"] == "refused"}
         assert [*refusals.values()] == [*LIES.values()]
         assert all(word in why for word, why in zip(LIES, refusals, strict=True))
-        assert "liar" in finished_rounds(folder)[0]["absent"]
+        assert "liar" in finished_records(folder)[0]["absent"]
         said = deployment.service.log.read_text()
         assert "refused /v1/fleet/push-object from 127.0.0.1, silo liar, key" in said
         assert "no place is free" in said
@@ -361,17 +360,17 @@ def test_silos_and_coordinators_that_are_killed_come_back(tmp_path):
         deployment, victim = running.deployment, running.members["silo-1"]
 
         def done():
-            return len(finished_rounds(deployment.folder))
+            return len(finished_records(deployment.folder))
 
         training = Training(deployment)
         training.start()
         wait_for(lambda: done() >= 1)
         learnt = max(visits(victim))
         kill(victim.service.facts()["child"])  # its supervisor brings it back
-        wait_for(lambda: any("silo-1" in r["absent"] for r in finished_rounds(deployment.folder)))
+        wait_for(lambda: any("silo-1" in r["absent"] for r in finished_records(deployment.folder)))
         assert victim.silo.status()["rounds"].popitem()[1] >= learnt
         wait_for(lambda: max(visits(victim)) > learnt + 1)
-        wait_for(lambda: finished_rounds(deployment.folder)[-1]["active"] == [*running.members])
+        wait_for(lambda: finished_records(deployment.folder)[-1]["active"] == [*running.members])
 
         # The rest would be the same for long; the federation is told to end sooner.
         shorten(deployment.folder, done() + 2)
@@ -382,7 +381,7 @@ def test_silos_and_coordinators_that_are_killed_come_back(tmp_path):
         assert training.error is None
         status = deployment.status()
         assert (status["done"], status["training"]) == (True, False)
-        rounds = [record["round"] for record in finished_rounds(deployment.folder)]
+        rounds = [record["round"] for record in finished_records(deployment.folder)]
         assert rounds == [*range(1, len(rounds) + 1)]
     assert processes_under(tmp_path) == []
 

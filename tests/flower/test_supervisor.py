@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from flic.errors import FederationError
+from flic.flower.coordinator import Coordinator
 from flic.flower.keeper import is_wanted
 from flic.flower.processes import Service, environment
-from flic.flower.rounds import Coordinator
 from flic.flower.settings import FederationSettings
 from flic.flower.training import Training
 
@@ -200,3 +200,18 @@ def test_a_long_log_is_put_aside_while_the_program_runs(service, tmp_path):
     wait_for(lambda: "end" in service.tail() + (tmp_path / "log.1").read_text()[-10:])
     wait_for(lambda: service.log_size() < 20_000_000)
     assert service.facts()["starts"] == 1
+
+
+@pytest.mark.process
+def test_the_work_of_a_silo_ends_with_it_however_it_was_started():
+    """A shell has what it starts in the background ignore the signal by which Flower ends it."""
+    code = (
+        "import signal; from flic.flower.executor import heed_interrupts; heed_interrupts(); "
+        "signal.raise_signal(signal.SIGINT); print('goes on')"
+    )
+    ignore = 'trap \'\' INT; exec "$0" -c "$1"'
+    done = subprocess.run(
+        ["bash", "-c", ignore, sys.executable, code], capture_output=True, text=True, check=False
+    )
+    assert "KeyboardInterrupt" in done.stderr
+    assert "goes on" not in done.stdout

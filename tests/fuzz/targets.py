@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,14 @@ import flic
 from flic.cli.main import app
 from flic.config import resolve
 from flic.errors import FlicError
-from flic.flower.answers import Answers
-from flic.flower.messages import Reply, Request, pack_reply, pack_request, read_reply, read_request
-from flic.flower.rounds import Coordinator
+from flic.flower.coordinator import Coordinator
+from flic.flower.exchange import Asked, Reply, Request
+from flic.flower.messages import pack_reply, pack_request, read_reply, read_request
+from flic.flower.pooling import LAST
+from flic.flower.runner import SiloRunner
 from flic.flower.settings import FederationSettings
 from flic.flower.silo import SiloFolder
+from flic.methods.protocol import ServerState
 from flic.runs import run_folder
 from flic.tables import Client, read_table, stream_table
 from flic.tables.draft import draft
@@ -410,7 +414,7 @@ class Visit:
 
 def _visits(root: Path) -> Iterator[Visit]:
     """Rounds of a method that trains, and of one that does not."""
-    for method, rounds in (("flic-hl", 2), ("linked", 3)):
+    for method, rounds in (("flic-hl", 2), ("linked", 4)):
         settings, place = _agreed(method=method), root / method
         coordinator = Coordinator.create(place / "coordinator", settings)
         settings, silos = coordinator.settings, {}
@@ -432,18 +436,33 @@ def _visits(root: Path) -> Iterator[Visit]:
                 for name, own in trained.items()
             }
             asked = [sent["north"]]
-            if done:
+            if done and (method != "linked" or sent["north"].server.round == LAST):
                 asked.append(replace(asked[0], stage="evaluate", refused="it holds NaN"))
             yield Visit(asked, replies, before, _files(place / "coordinator"))
-            keys = {name: own.keys for name, own in replies.items()}
-            counted = Answers([own.update for own in replies.values()], keys=keys)
-            coordinator.finish(coordinator.round, counted, started=0.0)
+            next(coordinator.rounds(_Answering(coordinator, replies)).steps())
+
+
+class _Answering(SiloRunner):
+    """Silos whose answers are known."""
+
+    def __init__(self, coordinator: Coordinator, replies: Mapping[str, Reply]) -> None:
+        super().__init__(coordinator)
+        self._replies = dict(replies)
+
+    def connected(self) -> set[str]:
+        return {*self._replies}
+
+    def ask(self, stage: str, server: ServerState, names: Sequence[str]) -> Asked:
+        return Asked() if stage == "evaluate" else Asked(self._replies)
 
 
 def _request(coordinator: Coordinator, name: str) -> Request:
-    server = coordinator.shared_with(name, coordinator.server)
-    stage, settings, holders = coordinator.stage, coordinator.settings, coordinator.holders(name)
-    return Request(coordinator.run, stage, server, settings, holders=holders)
+    rules, step = coordinator.rules, coordinator.next_step
+    assert step is not None
+    server, stage = rules.shared_with(name, coordinator.server), step.stages[0].name
+    return Request(
+        coordinator.run, stage, server, coordinator.settings, holders=rules.holders(name)
+    )
 
 
 def _requests(root: Path) -> Target:
@@ -459,10 +478,9 @@ def _requests(root: Path) -> Target:
     def feed(folder: Path) -> None:
         [path] = folder.glob("*/message.json")
         request, silo = read_request(_carried(path)), SiloFolder.open(path.parent)
-        if request.settings.is_closed_form:
-            return  # whether all sums are there, only its work finds out
         if request.stage == "evaluate":
-            silo.evaluate(request.server, request.settings, run=request.run)
+            holders = request.holders
+            silo.evaluate(request.server, request.settings, run=request.run, holders=holders)
         else:
             silo.train(request.server, request.settings, request.stage, run=request.run)
 
@@ -484,19 +502,10 @@ def _replies(root: Path) -> Target:
         [path] = folder.glob("*/message.json")
         coordinator = Coordinator.open(path.parent)
         limit = int(coordinator.settings.max_message_mb * 2**20)
-        reply = read_reply(
-            _carried(path), silo="north", expected=coordinator.expects, max_bytes=limit
-        )
-        why = coordinator.check("north", reply.round, reply.update, reply.keys)
+        expected = partial(coordinator.rules.expects, coordinator.server)
+        reply = read_reply(_carried(path), silo="north", expected=expected, max_bytes=limit)
         replies = {"south": visits[path.parent.name].replies["south"], "north": reply}
-        updates, keys = (
-            [r.update for r in replies.values()],
-            {n: r.keys for n, r in replies.items()},
-        )
-        why = why or coordinator.outliers(updates, keys).get("north")
-        if why is not None:
-            raise FlicError(why)
-        coordinator.finish(coordinator.round, Answers(updates, keys=keys), started=0.0)
+        next(coordinator.rounds(_Answering(coordinator, replies)).steps())
 
     return Target(seeds, feed, beside)
 

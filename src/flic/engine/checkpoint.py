@@ -27,6 +27,8 @@ from flic.methods.protocol import ServerState
 from flic.shapes import Named
 
 VERSION = 1
+CHECKPOINTS = "checkpoints"
+"""Where a run's folder has its journal."""
 
 Origin = Mapping[str, str]
 """What a run is made with, such as "settings", "data" and "code" → SHA-256."""
@@ -244,6 +246,17 @@ class DiskJournal:
         for path in self._folder.glob("[0-9]*.json"):
             if path.stem.isdecimal() and int(path.stem) >= number:
                 path.rename(path.with_suffix(".damaged"))
+
+
+def finished_records(folder: Path) -> list[Record]:
+    """Records of a run's finished steps, oldest first, read without touching anything."""
+    records: list[Record] = []
+    for path in sorted((folder / CHECKPOINTS).glob("[0-9]*.json")):
+        try:
+            records.append(Commit.parse(path.read_bytes()).record)
+        except (ValueError, KeyError, TypeError, OSError):
+            break
+    return records
 
 
 def _commit_file(number: int) -> str:

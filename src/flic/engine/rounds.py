@@ -89,11 +89,10 @@ class Rounds:
 
     def steps(self) -> Iterator[Record]:
         """Records of the steps still to be done, each committed before it is yielded."""
-        for step in self.programme[len(self.journal.records) :]:
-            record = None
-            while record is None:
-                record = self._step(step)
-            yield record
+        while (step := next_step(self.programme, self.journal.records)) is not None:
+            record = self._step(step)
+            if record is not None:
+                yield record
 
     def _step(self, step: Step) -> Record | None:
         """One step, from the draw to the commit; None where it has to be done again."""
@@ -113,7 +112,9 @@ class Rounds:
                 # A fixed order: sums of floating-point numbers depend on it, results must not.
                 updates = sorted(work.updates, key=lambda update: update.client)
                 server = stage.server_half(server, updates)
-        if self.schedule.is_due(step):
+        # A server half may have gone back, to begin anew without a client that failed.
+        record["round"] = server.round
+        if server.round == step.round and self.schedule.is_due(step):
             record["scores"] = self.runner.figures(server)
         record["seconds"] = time.perf_counter() - started[0]
         record["cpu_seconds"] = time.process_time() - started[1]
@@ -127,6 +128,12 @@ class Rounds:
             return list(members)
         share = self.schedule.participation
         return active_clients(members, share, seed=self.seed, round=step.round)
+
+
+def next_step(programme: Sequence[Step], records: Sequence[Record]) -> Step | None:
+    """The step after the last finished one; None after the last of all."""
+    done = records[-1]["round"] if records else None
+    return next((step for step in programme if done is None or step.round > done), None)
 
 
 def _with_work(record: Record, work: Work) -> Record:

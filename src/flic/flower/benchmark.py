@@ -12,11 +12,11 @@ import numpy as np
 from sklearn.datasets import load_breast_cancer
 
 from flic.data.client_data import FederatedData
+from flic.engine.checkpoint import finished_records
 from flic.engine.engine import Engine
 from flic.engine.journal import MemoryJournal, Record
 from flic.engine.rounds import Schedule
 from flic.engine.runners import local_rounds, open_jobs
-from flic.flower.answers import finished_rounds
 from flic.flower.loopback import on_loopback
 from flic.flower.settings import FederationSettings
 from flic.flower.silo import SiloFolder, held_out
@@ -75,7 +75,7 @@ def _measured(count: int, on_round: OnRound) -> Overhead:
         with on_loopback(Path(root), settings, tables) as running:
             started = time.perf_counter() - began
             running.deployment.train(on_round)
-            records = _updates(finished_rounds(running.deployment.folder))
+            records = _updates(finished_records(running.deployment.folder))
             silos = [member.silo for member in running.members.values()]
             alone = _updates(simulated(settings, silos).records)
     return Overhead(

@@ -25,10 +25,10 @@ from flic.files import read_json, write_atomically
 from flic.flower import certificates
 from flic.flower.admission import KEYS, Admission
 from flic.flower.certificates import Certificates, is_loopback, refuse_other_than_ipv4
+from flic.flower.coordinator import Coordinator
 from flic.flower.keeper import is_wanted, release, superlink
 from flic.flower.members import write_json
 from flic.flower.processes import Service, ask_flower, environment, script
-from flic.flower.rounds import Coordinator
 from flic.flower.settings import FederationSettings, validated
 from flic.flower.supernode import COMPONENTS
 from flic.flower.training import OnRound, Tell, Training

@@ -7,6 +7,7 @@ they still share nothing with each other. The arguments are flower-superexec's o
 
 import multiprocessing
 import os
+import signal
 from importlib import import_module
 from multiprocessing import forkserver
 from typing import Any
@@ -42,6 +43,7 @@ class ForkingExecutor(SubprocessExecutor):
 
 def answer(address: str, token: str, parent: int) -> None:
     """Take the message from the SuperNode, which is on this machine, and answer it."""
+    heed_interrupts()
     run: Any = import_module("flwr.supernode.runtime.run_clientapp")
     run.run_clientapp(
         runtime_api_address=address,
@@ -50,6 +52,14 @@ def answer(address: str, token: str, parent: int) -> None:
         parent_pid=parent,
         runtime_dependency_install=False,
     )
+
+
+def heed_interrupts() -> None:
+    """End on SIGINT, as Flower makes a process do whose parent is gone.
+
+    Whatever a shell starts in the background ignores it, and so would all processes under it.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def main() -> None:

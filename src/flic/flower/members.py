@@ -79,6 +79,14 @@ class Members:
         """Admitted silos that are not suspended, and their nodes."""
         return {name: node for name, node in self.silos.items() if not self.is_suspended(name)}
 
+    def why_not(self, name: str) -> str | None:
+        """Why a silo may not take part, if it may not."""
+        if name not in self.silos:
+            return f"silo {name!r} is not admitted any more; expected one that is. Admit it again."
+        if self.is_suspended(name):
+            return f"silo {name!r} is suspended; expected one that is not. Admit it again."
+        return None
+
     def is_suspended(self, name: str) -> bool:
         """Whether a silo offended too often."""
         return self.offences(name) >= self.max_offences

@@ -7,7 +7,6 @@ what it says it is: sizes, names, shapes and types are looked at before a number
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,8 +18,9 @@ from flwr.supercore.inflatable.inflatable_object import (
 )
 from torch import Tensor
 
-from flic.engine.engine import Stage
+from flic.engine.engine import EVALUATE
 from flic.errors import FederationError, IncompatibleUpdate
+from flic.flower.exchange import Reply, Request
 from flic.flower.pooling import FIRST, LAST
 from flic.flower.settings import LARGEST, NUMBER_BYTES, FederationSettings, federation_settings
 from flic.methods.protocol import Entry, ServerState, Update
@@ -38,39 +38,12 @@ _NAME = re.compile(r"[a-z][a-z0-9_ ]{0,39}")
 _MOST_NUMBERS = 32
 
 
-_STAGES: dict[str, Stage] = {
-    "prepare": "prepare",
-    "update": "update",
-    "adapt": "adapt",
-    "evaluate": "evaluate",
-}
+_STAGES = frozenset({"prepare", "update", "adapt", EVALUATE})
 
 T = TypeVar("T")
 
 Keys = tuple[str, ...]
 """What stands for the names of a silo's features."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """What the coordinator asks a silo for; `server.round` is the round."""
-
-    run: str
-    stage: Stage
-    server: ServerState
-    settings: FederationSettings
-    refused: str | None = None  # why the silo's last update was not counted
-    holders: tuple[int, ...] = ()  # silos that have each of the silo's features, linked columns
-
-
-@dataclass(frozen=True)
-class Reply:
-    """What a silo answers: the round, tensors with weights, and numbers by name."""
-
-    round: int
-    update: Update
-    numbers: Mapping[str, float]
-    keys: tuple[str, ...] = ()  # of the silo's features, once, for linked columns
 
 
 # ---- to silos ------------------------------------------------------------------------------
@@ -96,7 +69,9 @@ def read_request(content: RecordDict) -> Request:
     try:
         facts = _of(ConfigRecord, content["request"])
         shared = _of(ArrayRecord, content["shared"])
-        run, stage = _of(str, facts["run"]), _STAGES[_of(str, facts["stage"])]
+        run, stage = _of(str, facts["run"]), _of(str, facts["stage"])
+        if stage not in _STAGES:
+            raise ValueError("it is for no stage of a run")
         if not _RUN.fullmatch(run):  # it names a folder
             raise ValueError("the run has no proper name")
         round = _of(int, facts["round"])

@@ -74,7 +74,7 @@ def round_of(name: str) -> int:
     return LAST if name == _SCORES[-1] else SUMS + 1
 
 
-def algorithm_for(
+def linked_method(
     keys: Sequence[str],
     settings: FederationSettings,
     method: MethodSettings | None = None,
@@ -99,7 +99,7 @@ class Pooling:
 
     def expected(self, keys: Sequence[str]) -> ServerState:
         """What sums of features with these keys look like."""
-        shared = algorithm_for(keys, self.settings).init_server().shared
+        shared = linked_method(keys, self.settings).init_server().shared
         return ServerState(SUMS, {n: v for n, v in shared.items() if n.startswith(_SUMS)})
 
     def keep_keys(self, keys: Mapping[str, Sequence[str]]) -> None:
@@ -134,7 +134,7 @@ class Pooling:
 
     def method(self, names: Iterable[str]) -> Linked:
         """The method among all linked features of these silos."""
-        return algorithm_for(self._union(names), self.settings, apart=True)
+        return linked_method(self._union(names), self.settings, apart=True)
 
     def shared_with(self, name: str, server: ServerState, names: Iterable[str]) -> ServerState:
         """The shared part as one silo is sent it: of its own linked features and no others."""

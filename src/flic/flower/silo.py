@@ -19,13 +19,12 @@ from pydantic import Field
 
 from flic.data.client_data import ClientData
 from flic.data.task import Regression
-from flic.engine.engine import Stage
 from flic.engine.score import Errors, Hits
 from flic.errors import ConfigError, FederationError, RunFolderError
 from flic.files import alone_in, write_atomically
 from flic.flower.log import note
 from flic.flower.members import read_json, write_json
-from flic.flower.pooling import FIRST, KEY_BYTES, SUMS, round_of
+from flic.flower.pooling import FIRST, KEY_BYTES, LAST, SUMS, round_of
 from flic.flower.settings import (
     NUMBER_BYTES,
     FederationSettings,
@@ -175,7 +174,7 @@ class SiloFolder:
         self,
         server: ServerState,
         settings: FederationSettings,
-        stage: Stage = "update",
+        stage: str = "update",
         *,
         run: str,
     ) -> Trained:
@@ -208,6 +207,7 @@ class SiloFolder:
         own = self._run(run, settings)
         is_told = len(own.client.test) >= self.min_rows(settings)
         if settings.is_closed_form:
+            self._refuse_unfinished(server.round)
             place = self._linked(own.client, settings)
             own.save_linked(place.known(server), holders)
             return place.figures(server) if is_told else {}
@@ -218,6 +218,14 @@ class SiloFolder:
                 "round first. It will have figures after its first one."
             )
         return own.place.figures(server, own.load(begun).private) if is_told else {}
+
+    def _refuse_unfinished(self, round: int) -> None:
+        if round != LAST:
+            raise FederationError(
+                f"silo {self.name!r} is asked for figures in round {round - FIRST + 1} of "
+                f"{LAST - FIRST + 1}; expected to be asked after the last, when there is a model. "
+                "Give coordinator and silos one version of flic."
+            )
 
     def model(self) -> FittedClient:
         """The silo's newest model, which reads and predicts raw rows."""

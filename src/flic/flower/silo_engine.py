@@ -1,4 +1,4 @@
-"""What a silo works with: a clients of one, the core's method, and its own rows."""
+"""The engine of a silo: the same as everywhere, for a stack of one."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -10,9 +10,9 @@ from torch import Tensor
 from flic.data.client_data import ClientData, FederatedData
 from flic.data.task import Regression
 from flic.engine.clients import Clients
-from flic.engine.engine import Engine, Job, JobResult, Stage
+from flic.engine.engine import EVALUATE, Engine, Job, JobResult
 from flic.errors import FederationError
-from flic.flower.pooling import FIRST, PLACES, SPACE, SUMS, algorithm_for
+from flic.flower.pooling import FIRST, PLACES, SPACE, SUMS, linked_method
 from flic.flower.settings import FederationSettings
 from flic.method_settings import LinkedConfig
 from flic.methods import build_method
@@ -42,29 +42,26 @@ def as_coordinated(settings: FederationSettings) -> Method:
 
 
 class SiloEngine:
-    """A clients of one, and what is needed to work for it."""
+    """The engine of one silo: a stack of one."""
 
     def __init__(self, client: ClientData, settings: FederationSettings) -> None:
         self.client, self._settings = client, settings
-        own = settings.method_settings
-        data = FederatedData("silo", settings.question, (client,))
-        clients = Clients(data, own.embedding, dtype=torch.float32)
-        seed = settings.seed
-        method = build_method(settings.method, own, clients.population, seed=seed)
-        self.engine = Engine(method, clients, seed)
+        data, own = FederatedData("silo", settings.question, (client,)), settings.method_settings
+        self.engine = Engine.of(settings.method, own, data, seed=settings.seed)
 
     def prepared(self, server: ServerState) -> Named:
         """Private parameters before a first visit: φ_i fitted to the anchors as they are now."""
         self._refuse_other_shared(server)
-        clients, method = self.engine.clients, self.engine.method
-        name = self.client.name
-        if not method.preparations:
-            return method.init_client(self.client, clients.architecture(name))
-        task = Job("prepare", ServerState(0, server.shared), (name,), [None])
-        return self.engine.do(task).states[name]
+        name, method = self.client.name, self.engine.method
+        state = method.init_client(self.client, self.engine.clients.architecture(name))
+        steps = method.programme(self._settings.rounds, final_round=False)
+        for stage in (stage for step in steps if step.round <= 0 for stage in step.stages):
+            job = Job(stage.name, ServerState(0, server.shared), (name,), [state])
+            state = self.engine.do(job).states[name]
+        return state
 
     def train(
-        self, stage: Stage, server: ServerState, state: Named, least_rows: int
+        self, stage: str, server: ServerState, state: Named, least_rows: int
     ) -> tuple[Trained, Named]:
         """What leaves, and the private parameters that stay."""
         self._refuse_other_shared(server)
@@ -81,19 +78,24 @@ class SiloEngine:
         """Sums over the silo's held-out rows."""
         self._refuse_other_shared(server)
         name = self.client.name
-        return _of_held_out(self.engine.do(Job("evaluate", server, (name,), [state])), name)
+        return _of_held_out(self.engine.do(Job(EVALUATE, server, (name,), [state])), name)
 
     def _refuse_other_shared(self, server: ServerState) -> None:
         """Refuse a shared part of other tensors than the settings make."""
         known = as_coordinated(self._settings).init_server().shared
-        both = {**known, **server.shared}
-        wrong = [name for name in both if _form(known.get(name)) != _form(server.shared.get(name))]
-        if wrong:
-            raise FederationError(
-                f"silo {self.client.name!r} is sent {len(server.shared)} shared tensors, of which "
-                f"{wrong[0][:40]!r} is missing, unknown or of another shape; expected "
-                f"{', '.join(known)}. Give coordinator and silos the same version of flic."
-            )
+        refuse_other_shared(self.client.name, server.shared, known)
+
+
+def refuse_other_shared(silo: str, shared: Named, known: Named) -> None:
+    """Refuse a shared part whose tensors differ from known ones in name, shape or type."""
+    both = {**known, **shared}
+    wrong = [name for name in both if _form(known.get(name)) != _form(shared.get(name))]
+    if wrong:
+        raise FederationError(
+            f"silo {silo!r} is sent {len(shared)} shared tensors, of which {wrong[0][:40]!r} is "
+            f"missing, unknown or of another shape; expected {', '.join(known)}. Give coordinator "
+            "and silos the same version of flic."
+        )
 
 
 def _form(tensor: Tensor | None) -> tuple[torch.Size, torch.dtype] | None:
@@ -129,14 +131,32 @@ class LinkedSiloEngine:
     def method(self, server: ServerState | None = None) -> Linked:
         """The method among the linked features; among all as long as nobody knows which are."""
         if server is None:
-            return algorithm_for(self.client.schema.features, self._settings, self._method)
+            return linked_method(self.client.schema.features, self._settings, self._method)
         apart = server.round > SUMS  # sums of one silo have the same rows behind all features
-        return algorithm_for(self._linked(server), self._settings, self._method, apart=apart)
+        return linked_method(self._linked(server), self._settings, self._method, apart=apart)
 
     def _linked(self, server: ServerState) -> tuple[str, ...]:
-        """Keys of the linked features."""
-        keys = self.client.schema.features
-        return tuple(keys[i] for i in server.shared[PLACES].tolist())
+        """Keys of the linked features, in the silo's own order.
+
+        Raises:
+            FederationError: the shared part does not say which they are.
+        """
+        keys, places = self.client.schema.features, server.shared.get(PLACES, torch.empty(0))
+        known = set(range(len(keys)))
+        if places.dtype != torch.int64 or places.ndim != 1 or not {*places.tolist()} <= known:
+            raise FederationError(
+                f"silo {self.client.name!r} is not told which of its {len(keys)} features are "
+                "linked; expected their places. Give coordinator and silos one version of flic."
+            )
+        return tuple(keys[i] for i in sorted({*places.tolist()}))
+
+    def _refuse_other_shared(self, server: ServerState) -> None:
+        """Refuse a shared part of other tensors than the settings and the links make."""
+        linked = self._linked(server)
+        if server.round > SUMS:
+            known = linked_method(linked, self._settings, apart=True).init_server().shared
+            places = {PLACES: server.shared[PLACES]}
+            refuse_other_shared(self.client.name, server.shared, {**known, **places})
 
     def leaving(self) -> list[tuple[str, Tensor, int]]:
         """All that may leave: its name, what it looks like, and columns that must be linked."""
@@ -163,6 +183,7 @@ class LinkedSiloEngine:
         return needed
 
     def _engine(self, server: ServerState) -> Engine:
+        self._refuse_other_shared(server)
         data = FederatedData("silo", self._settings.question, (self.client,))
         clients = Clients(data, self._method.embedding, dtype=torch.float32)
         return Engine(self.method(server), clients, self._settings.seed)
@@ -177,13 +198,14 @@ class LinkedSiloEngine:
 
     def known(self, server: ServerState) -> LinkedClient:
         """What the silo knows after the last round, its model included."""
+        self._refuse_other_shared(server)
         return LinkedClient(self.method(server).agreed, server.shared, self.client)
 
     def figures(self, server: ServerState) -> dict[str, float]:
         """Sums over the silo's held-out rows."""
         name = self.client.name
-        task = Job("evaluate", server, (name,), [{}])
-        return _of_held_out(self._engine(server).do(task), name)
+        job = Job(EVALUATE, server, (name,), [{}])
+        return _of_held_out(self._engine(server).do(job), name)
 
 
 def _of_held_out(answer: JobResult, client: str) -> dict[str, float]:

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from flic.engine.checkpoint import finished_records
 from flic.engine.journal import Record
 from flic.errors import FederationError
-from flic.flower.answers import finished_rounds
+from flic.flower.coordinator import Coordinator
 from flic.flower.keeper import is_wanted, want
 from flic.flower.log import events
 from flic.flower.processes import Service
-from flic.flower.rounds import Coordinator
 
 POLL_S = 1.0
 BACK_S = 5.0  # for whoever watches a supervisor that was killed to start it again
@@ -76,7 +76,7 @@ class _Told:
     lines: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.rounds, self.lines = len(finished_rounds(self.folder)), len([*events(self.folder)])
+        self.rounds, self.lines = len(finished_records(self.folder)), len([*events(self.folder)])
 
     def news(self) -> None:
         """Tell of the rounds and events that are new."""
@@ -84,7 +84,7 @@ class _Told:
             self.lines += 1
             if line["event"] in WORTH_TELLING:
                 self.tell(line["message"])
-        total = Coordinator.open(self.folder).num_rounds
-        for record in finished_rounds(self.folder)[self.rounds :]:
+        total = len(Coordinator.open(self.folder).programme)
+        for record in finished_records(self.folder)[self.rounds :]:
             self.rounds += 1
             self.on_round(record, total, self.rounds)

@@ -136,10 +136,7 @@ class VisitContext:
 
     def each(self, shared: Named) -> dict[str, Tensor]:
         """A copy of shared tensors for each client of the stack."""
-        copies = {}
-        for name, value in shared.items():
-            copies[name] = value.expand(len(self), *value.shape).contiguous()
-        return copies
+        return {n: v.expand(len(self), *v.shape).contiguous() for n, v in shared.items()}
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from flic.config import RunConfig
 from flic.data.client_data import FederatedData
-from flic.engine.checkpoint import DiskJournal
+from flic.engine.checkpoint import CHECKPOINTS, DiskJournal
 from flic.engine.traffic import ClientTraffic
 from flic.errors import RunFolderError
 from flic.files import MOST_BYTES, Counted, read_bytes
@@ -187,7 +187,7 @@ def _read(path: Path, kind: type[T]) -> T:
 
 def _journal(folder: Path, config: RunConfig, data: FederatedData) -> DiskJournal:
     """The run's checkpoints; other code may show them, but not under other settings or data."""
-    place = folder / "checkpoints"
+    place = folder / CHECKPOINTS
     if not place.is_dir():
         raise _unfinished(folder, place)
     origin = origin_of(config, data)

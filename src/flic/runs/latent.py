@@ -13,7 +13,7 @@ from torch import Tensor
 from flic.methods.flic.method import FACTOR, MEAN, Flic
 from flic.methods.network import NetworkMethod
 from flic.methods.protocol import ServerState
-from flic.methods.context import VisitContext
+from flic.methods.protocol import VisitContext
 from flic.methods.flic.anchors import Anchors
 from flic.methods.flic.meta import MAP
 from flic.data.client_data import ClientData

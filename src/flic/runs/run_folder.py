@@ -29,7 +29,7 @@ from flic.data.client_data import FederatedData
 from flic.data.inspect import refuse_unusable
 from flic.digests import digest_of, digest_of_code, environment
 from flic.errors import RunFolderError
-from flic.engine.checkpoint import DiskJournal, Origin
+from flic.engine.checkpoint import CHECKPOINTS, DiskJournal, Origin
 from flic.engine.journal import Journal, MemoryJournal
 from flic.engine.rounds import Schedule
 from flic.engine.runners import local_rounds, one_thread, open_jobs
@@ -144,7 +144,7 @@ def _resume(
 ) -> Finished:
     data = data_of(config)
     notices = [finding.message for finding in refuse_unusable(data)]
-    journal = DiskJournal(folder / "checkpoints", origin_of(config, data))
+    journal = DiskJournal(folder / CHECKPOINTS, origin_of(config, data))
     if not (folder / "run.json").exists():
         _write_json(folder / "run.json", environment())
     for message in journal.notices:

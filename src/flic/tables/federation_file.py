@@ -60,6 +60,8 @@ class FederationFile(Declared):
     def _values(cls, sites: Any) -> tuple[Raw, ...]:
         if not isinstance(sites, list | tuple) or not all(isinstance(s, Raw) for s in sites):
             raise ValueError("expected a list of values of the site column")
+        if not sites:
+            raise ValueError("expected one value at least; leave it out to take all")
         return tuple(sites)
 
 

@@ -5,7 +5,7 @@ Part 1 of the flow, for tables: each function looks at one thing and gives a sen
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import combinations
+from itertools import combinations_with_replacement, islice, product
 
 import numpy as np
 from pandas.core.util.hashing import hash_pandas_object
@@ -19,6 +19,10 @@ from flic.tables.sources import RawClient, fatal, notice
 from flic.tables.table import Column, SiloTable
 
 LEAST_ROWS = 10
+
+MOST_PAIRS, MOST_BEFORE = 2000, 50
+"""Kinds of tables, and tables of one kind, that each is compared with: time must not grow as the
+square of thousands of clients."""
 
 
 def about_clients(raw: Sequence[RawClient], expected: int) -> Iterator[Finding]:
@@ -56,12 +60,30 @@ def about_common_classes(tables: Sequence[SiloTable], names: Sequence[str]) -> I
 
 def about_same_rows(tables: Sequence[SiloTable]) -> Iterator[Finding]:
     """Rows that two clients both have: what one holds out, the other trains on."""
-    for one, other in combinations(tables, 2):
-        common = [name for name in one.frame.columns if name in other.frame.columns]
-        if not common:
-            continue
-        first, second = (_single_rows(table, common) for table in (one, other))
-        same = len(np.intersect1d(first, second))
+    alike: dict[frozenset[str], list[SiloTable]] = {}
+    for table in tables:
+        alike.setdefault(frozenset(table.frame.columns), []).append(table)
+    for one, other in islice(combinations_with_replacement(alike, 2), MOST_PAIRS):
+        if columns := sorted(one & other):
+            first = [(table, _single_rows(table, columns)) for table in alike[one]]
+            second = [(table, _single_rows(table, columns)) for table in alike[other]]
+            yield from _within(first) if one is other else _between(first[:MOST_BEFORE], second)
+
+
+_Hashed = Sequence[tuple[SiloTable, np.ndarray]]
+"""Tables, and hashes of their rows."""
+
+
+def _within(tables: _Hashed) -> Iterator[Finding]:
+    """Pairs of some tables with the same rows."""
+    for place, own in enumerate(tables):
+        yield from _between(tables[max(0, place - MOST_BEFORE) : place], [own])
+
+
+def _between(ones: _Hashed, others: _Hashed) -> Iterator[Finding]:
+    """Pairs of a table here and one there with the same rows."""
+    for (one, first), (other, second) in product(ones, others):
+        same = len(np.intersect1d(first, second, assume_unique=True))
         if same >= LEAST_ROWS and 2 * same >= min(len(first), len(second)):
             yield notice(
                 None,

@@ -3,17 +3,18 @@
 import shutil
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import pytest
 import torch
 from hospitals import settings_of
 
+from flic.engine.rounds import Work
 from flic.errors import ConfigError, OtherRun, RunFolderError
-from flic.flower.answers import Answers
+from flic.flower.coordinator import Coordinator
+from flic.flower.exchange import Asked, Reply
 from flic.flower.log import LOG, events
-from flic.flower.rounds import Coordinator
+from flic.flower.runner import SiloRunner
 from flic.flower.settings import federation_settings
 from flic.methods.protocol import Entry, Update
 
@@ -33,10 +34,47 @@ def update(coordinator, name, by=0.1, weight=1.0) -> Update:
     return Update(name, {n: Entry(v + by, weight) for n, v in shared.items()})
 
 
+class Given(SiloRunner):
+    """Silos whose answers are given."""
+
+    def __init__(self, coordinator, asked) -> None:
+        super().__init__(coordinator)
+        self.asked = asked
+
+    def connected(self):
+        return {*self.coordinator.members.silos}
+
+    def ask(self, stage, server, names):
+        return Asked() if stage == "evaluate" else self.asked
+
+
+class Counted(Given):
+    """Silos whose updates all count, whatever is in them."""
+
+    def members(self, step):
+        return []
+
+    def work(self, stage, server, names):
+        return Work(self.asked, {}, 0)
+
+
 def done(coordinator, *names, **changes):
-    updates = [update(coordinator, name, by) for by, name in enumerate(names or NAMES, start=1)]
-    answers = replace(Answers(updates, {n: {"data": 1.0} for n in names or NAMES}), **changes)
-    return coordinator.finish(coordinator.round, answers, started=time.perf_counter())
+    own = {n: update(coordinator, n, by) for by, n in enumerate(names or NAMES, start=1)}
+    replies = {n: Reply(coordinator.server.round, u, {"data": 1.0}) for n, u in own.items()}
+    runner = Given(coordinator, Asked(**{"replies": replies, **changes}))
+    return next(coordinator.rounds(runner).steps())
+
+
+def count(coordinator, updates):
+    """The shared part after a round in which these updates count."""
+    next(coordinator.rounds(Counted(coordinator, updates)).steps())
+    return coordinator.server.shared
+
+
+def why_refused(coordinator, name, round, update):
+    runner, step = Given(coordinator, Asked()), coordinator.next_step
+    asked = Asked({name: Reply(round, update)})
+    return runner._judged(step.stages[0], coordinator.server, asked)[1].get(name)
 
 
 def log_of(coordinator, event):
@@ -96,7 +134,7 @@ def test_a_folder_opens_as_it_was_made(coordinator):
     opened = Coordinator.open(coordinator.folder)
     assert (opened.run, opened.settings) == (coordinator.run, coordinator.settings)
     assert opened.members.silos == {"east": 1, "north": 2, "south": 3}
-    assert opened.round == 1
+    assert opened.next_step.round == 1
     with pytest.raises(RunFolderError, match="holds a federation already"):
         Coordinator.create(coordinator.folder, settings_of())
 
@@ -111,13 +149,13 @@ def test_rounds_of_another_federation_are_not_gone_on_with(coordinator, tmp_path
     other = Coordinator.create(tmp_path / "other", settings_of())
     shutil.copytree(coordinator.folder / "checkpoints", other.folder / "checkpoints")
     with pytest.raises(OtherRun, match="not made with the settings that the run has now"):
-        _ = Coordinator.open(other.folder).round
+        _ = Coordinator.open(other.folder).server
 
 
 def test_rules_of_rounds_may_change_while_a_federation_goes_on(coordinator):
     done(coordinator)
     easier = coordinator.settings.model_copy(update={"quorum": 1, "deadline_s": 5.0})
-    assert Coordinator(coordinator.folder, coordinator.run, easier).round == 2
+    assert Coordinator(coordinator.folder, coordinator.run, easier).server.round == 2
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b"{}", b'{"run": 1, "settings": {}}'])
@@ -147,10 +185,10 @@ def test_two_silos_do_not_have_one_key(coordinator):
 def test_a_finished_round_is_the_algorithm_s_and_is_kept(coordinator):
     server = coordinator.server
     updates = [update(coordinator, name, by) for by, name in enumerate(NAMES, start=1)]
-    expected = coordinator.method.aggregate(server, updates).shared
+    expected = coordinator.rules.method.aggregate(server, updates).shared
     record = done(coordinator, absent={"west": "not connected"})
     opened = Coordinator.open(coordinator.folder)
-    assert opened.round == 2
+    assert opened.server.round == 2
     for name, value in opened.server.shared.items():
         assert torch.equal(value, expected[name])
     assert opened.journal.records == [record]
@@ -168,8 +206,7 @@ def test_the_order_of_answers_does_not_matter(tmp_path):
         made = Coordinator.create(tmp_path / str(order), settings_of())
         # Sums of these depend on their order.
         answers = [update(made, *own) for own in zip(NAMES, (1e17, -1e17, 3.0), strict=True)]
-        made.finish(1, Answers([answers[i] for i in order]), started=time.perf_counter())
-        found.append(made.server.shared)
+        found.append(count(made, [answers[i] for i in order]))
     assert all(torch.equal(value, found[1][name]) for name, value in found[0].items())
 
 
@@ -180,7 +217,7 @@ def test_a_damaged_checkpoint_costs_one_round(coordinator):
     path = coordinator.folder / "checkpoints" / "00001.server.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     opened = Coordinator.open(coordinator.folder)
-    assert opened.round == 2
+    assert opened.server.round == 2
     assert all(torch.equal(value, before[name]) for name, value in opened.server.shared.items())
 
 
@@ -206,7 +243,7 @@ def test_a_line_torn_in_two_is_passed_over(coordinator):
     ],
 )
 def test_what_an_update_must_be(coordinator, name, round, changes, reason):
-    why = coordinator.check(name, round, update(coordinator, name, **changes))
+    why = why_refused(coordinator, name, round, update(coordinator, name, **changes))
     assert why is None if reason is None else reason in why
 
 
@@ -233,11 +270,11 @@ def test_an_update_out_of_proportion_is_found(coordinator, sizes, out):
 def outliers(coordinator, sizes):
     """Silos that are named where each sends so many times the shared part."""
     shared = coordinator.server.shared
-    updates = [
-        Update(name, {n: Entry(v * size, 1.0) for n, v in shared.items()})
+    replies = {
+        name: Reply(1, Update(name, {n: Entry(v * size, 1.0) for n, v in shared.items()}))
         for name, size in sizes.items()
-    ]
-    return sorted(coordinator.outliers(updates, {}))
+    }
+    return sorted(coordinator.rules.outliers(coordinator.server, replies))
 
 
 @pytest.mark.parametrize(("size", "out"), [(1.12, []), (1.5, ["east"])])
@@ -264,9 +301,8 @@ def test_a_silo_that_lies_within_the_bounds_moves_nothing_where_extremes_are_lef
 ):
     made = Coordinator.create(tmp_path / "federation", settings_of(average=average))
     moves = {"liar": 1.0} | {f"honest-{i}": 0.001 * i for i in range(1, silos)}
-    before, answers = made.server.shared, Answers([update(made, *own) for own in moves.items()])
-    made.finish(1, answers, started=time.perf_counter())
-    for name, value in made.server.shared.items():
+    before, updates = made.server.shared, [update(made, *own) for own in moves.items()]
+    for name, value in count(made, updates).items():
         assert bool(((value - before[name]) > 0.01).all()) == is_moved
 
 
@@ -279,16 +315,16 @@ def test_offences_outlive_the_coordinator(coordinator):
     done(opened, "east", "north", "south")
     assert opened.members.last_refusal("east") is None
     opened.members.admit("west", 4)
-    opened.finish(4, Answers(refused={"east": "again."}), started=time.perf_counter())
+    done(opened, replies={}, refused={"east": "again."})
     assert opened.members.is_suspended("east")
     assert sorted(opened.members.welcome()) == ["north", "south", "west"]
-    assert "suspended" in opened.check("east", opened.round, Update("east", {}))
+    assert "suspended" in opened.members.why_not("east")
 
 
 @pytest.mark.process
-def test_rounds_module_does_without_flower():
-    """Coordinator, silo and the package itself can be used where Flower is not installed."""
-    code = "import sys; sys.modules['flwr'] = None; import flic.flower.rounds, flic.flower.silo"
+def test_coordinator_and_silo_do_without_flower():
+    """They and the package itself can be used where Flower is not installed."""
+    code = "import sys; sys.modules['flwr'] = None; import flic.flower.runner, flic.flower.silo"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -1,0 +1,38 @@
+"""What coordinator and silos exchange: a request, a reply, and what came of asking several."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from flic.flower.settings import FederationSettings
+from flic.methods.protocol import ServerState, Update
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the coordinator asks a silo for; `server.round` is the round."""
+
+    run: str
+    stage: str
+    server: ServerState
+    settings: FederationSettings
+    refused: str | None = None  # why the silo's last update was not counted
+    holders: tuple[int, ...] = ()  # silos that have each of the silo's features, linked columns
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a silo answers: the round, tensors with weights, and numbers by name."""
+
+    round: int
+    update: Update
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()  # of the silo's features, once, for linked columns
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Replies by silo as they came, and why others gave none that can be read."""
+
+    replies: dict[str, Reply] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,154 @@
+"""Silos as a runner of the round loop: deadline, quorum, offences, and who is left out."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from flic.engine.engine import EVALUATE
+from flic.engine.journal import Record
+from flic.engine.rounds import Figures, Work
+from flic.errors import FederationError
+from flic.flower.coordinator import Coordinator
+from flic.flower.exchange import Asked, Reply
+from flic.flower.log import note
+from flic.flower.pooling import KEY_BYTES
+from flic.flower.proportion import is_evaluation
+from flic.flower.settings import NUMBER_BYTES
+from flic.methods.protocol import ServerState, Stage, Step
+
+POLL_S = 1.0  # between looks at who is there
+
+TRIES = 3
+"""How often a round is tried without a quorum before the run stops."""
+
+
+class SiloRunner(ABC):
+    """Asks the silos of a coordinator; how messages travel is said by a subclass."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self.coordinator = coordinator
+        self._settings, self._rules = coordinator.settings, coordinator.rules
+        self._everyone = len(coordinator.members.welcome())
+        self._tries = 0
+
+    @abstractmethod
+    def connected(self) -> set[str]:
+        """Silos that may take part and are there."""
+
+    @abstractmethod
+    def ask(self, stage: str, server: ServerState, names: Sequence[str]) -> Asked:
+        """Ask silos, and wait for their answers until the deadline."""
+
+    # ---- the round loop's view -----------------------------------------------------------
+
+    def members(self, step: Step) -> list[str]:
+        """Silos that are there, once a quorum is.
+
+        Raises:
+            FederationError: too few silos may take part at all.
+        """
+        self.wait(min(self._everyone, self._settings.quorum))
+        able = len(self.coordinator.members.welcome())
+        if step.sends and able < self._settings.quorum:
+            raise FederationError(
+                f"{able} silos are admitted and not suspended; expected {self._settings.quorum} at "
+                "least (quorum). Admit more, or lower the quorum."
+            )
+        return self._rules.asked(step.round, self.connected())
+
+    def work(self, stage: Stage, server: ServerState, names: Sequence[str]) -> Work | None:
+        """What these silos sent, as far as it counts; None without a quorum.
+
+        Raises:
+            FederationError: no quorum again and again.
+        """
+        asked = self.ask(stage.name, server, names)
+        away = self.coordinator.members.welcome().keys() - self.connected() - asked.replies.keys()
+        absent = asked.absent | dict.fromkeys(sorted(away - {*names}), "not connected")
+        counted, refused = self._judged(stage, server, asked)
+        for name, why in refused.items():
+            self.coordinator.members.offend(name, why, round=server.round)
+        updates = [reply.update for reply in counted.values()]
+        contributing = sum(map(self._rules.contributes, updates))
+        if stage.sends and contributing < self._settings.quorum:
+            self._repeat(server.round, contributing, {**absent, **refused})
+            return None
+        self._tries = 0
+        sent = {name: _bytes_of(reply) for name, reply in counted.items()}
+        facts = {"active": sorted(sent), "absent": absent, "refused": refused, "bytes": sent}
+        losses = {name: reply.numbers for name, reply in counted.items()}
+        return Work(updates, losses, sum(sent.values()), facts)
+
+    def figures(self, server: ServerState) -> Figures:
+        """Figures of every silo that is there, on its own held-out rows."""
+        names = self._rules.asked(server.round, self.connected())
+        replies = self.ask(EVALUATE, server, names).replies
+        sound = {
+            name: reply.numbers
+            for name, reply in sorted(replies.items())
+            if reply.round == server.round and is_evaluation(reply.numbers, self._settings.task)
+        }
+        told = {name for name, reply in replies.items() if reply.numbers}  # not of few rows
+        for name in sorted(told - {*sound}):
+            self._leave_out_figures(name, server.round)
+        return sound
+
+    def committed(self, record: Record) -> None:
+        """Log the round, and forget the reasons that silos were told."""
+        self.coordinator.members.clear(record.get("active", ()))
+        note(self.coordinator.folder, "round", **record)
+
+    # ---- parts ---------------------------------------------------------------------------
+
+    def wait(self, count: int) -> None:
+        """Wait until so many silos are connected, or the deadline has passed."""
+        deadline, told = time.monotonic() + self._settings.deadline_s, False
+        while len(there := self.connected()) < count and time.monotonic() < deadline:
+            if not told:
+                self.coordinator.wait_for(self.coordinator.members.welcome().keys() - there)
+            told = True
+            time.sleep(min(POLL_S, self._settings.deadline_s))
+
+    def _judged(
+        self, stage: Stage, server: ServerState, asked: Asked
+    ) -> tuple[dict[str, Reply], dict[str, str]]:
+        """Replies that count, and why the others do not."""
+        refused, sound = dict(asked.refused), dict(asked.replies)
+        for name, reply in asked.replies.items():
+            why = self.coordinator.members.why_not(name)
+            why = why or self._rules.check(name, stage, server, reply)
+            if why is not None:
+                refused[name] = why
+                del sound[name]
+        refused |= self._rules.outliers(server, sound)
+        return {name: own for name, own in sound.items() if name not in refused}, refused
+
+    def _repeat(self, round: int, got: int, left_out: Mapping[str, str]) -> None:
+        """Log that the round did not count; after some tries, give up."""
+        self._tries += 1
+        why = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
+        message = (
+            f"round {round}: {got} updates could be counted; expected {self._settings.quorum} "
+            f"(quorum). {why or 'No other silo was asked.'} Start the silos that are missing, "
+            "admit more, or lower the quorum."
+        )
+        folder = self.coordinator.folder
+        note(folder, "quorum", round=round, tries=self._tries, message=message)
+        if self._tries >= TRIES:
+            raise FederationError(
+                f"{message} Tried {TRIES} times; the rounds before are kept. Go on with: flic "
+                f"coordinator train {folder}"
+            )
+
+    def _leave_out_figures(self, name: str, round: int) -> None:
+        """Log that what a silo gave for an evaluation is none."""
+        message = (
+            f"figures of silo {name!r} cannot be sums over its held-out rows, or are of another "
+            "round; expected those of this one. They are left out; look at the silo's log."
+        )
+        note(self.coordinator.folder, "figures", round=round, silo=name, message=message)
+
+
+def _bytes_of(reply: Reply) -> int:
+    numbers = len(reply.update.entries) + len(reply.numbers)
+    return reply.update.num_bytes + NUMBER_BYTES * numbers + KEY_BYTES * len(reply.keys)
