@@ -14,7 +14,7 @@ from flic.digests import digest_of_code
 from flic.errors import OtherRun, RunFolderError
 from flic.engine.checkpoint import Commit
 from flic.runs import run_folder
-from flic.page.from_run import story_of
+from flic.page.from_run import report_of_run
 
 RAW = {
     "method": "flic-class",
@@ -249,7 +249,7 @@ def test_a_finished_run_with_an_edited_seed_is_neither_reported_nor_written_anew
     folder = finished().folder
     edit(folder, None, "seed", 4)
     assert "not made with the settings and the data that" in refusal(folder)
-    assert "not made with the settings and the data that" in refusal(folder, story_of)
+    assert "not made with the settings and the data that" in refusal(folder, report_of_run)
 
 
 def test_checkpoints_of_another_run_are_not_gone_on_with(interrupted):
@@ -322,7 +322,7 @@ def test_steps_of_other_code_are_shown_but_not_gone_on_with(interrupted, finishe
     assert "not made with the code that" in refusal(folder)
     done = finished().folder
     rewrite(done, code="0" * 64)
-    assert story_of(done).rounds
+    assert report_of_run(done).rounds
 
 
 def test_what_computes_is_told_apart_and_what_shows_is_not(tmp_path):

@@ -11,7 +11,7 @@ from wards import wards
 
 from flic.digests import digest, digest_of
 from flic.errors import DamagedModel, RunFolderError
-from flic.page.from_fit import story_of
+from flic.page.from_fit import report_of_fit
 from flic.silos import folder as folders
 from flic.silos.fitted import FittedFederation
 from flic.silos.verdict import Difference
@@ -84,7 +84,7 @@ def test_versions_are_those_of_the_fit_whoever_reports_or_joins(fitted, tmp_path
     folders.update(with_newcomer(folders.load(place)), place)
     manifest = json.loads((place / "federation.json").read_text())
     assert manifest["federation"]["environment"] == elsewhere
-    assert story_of(place).versions == elsewhere
+    assert report_of_fit(place).versions == elsewhere
 
 
 def test_figures_that_are_not_known_stay_so(fitted, tmp_path):

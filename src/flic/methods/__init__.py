@@ -1,7 +1,11 @@
-"""Part 5 of the flow: every method as a client half and a server half, chosen by name."""
+"""Every method by name: FLIC, linked features, the baselines, and those of other packages.
+
+A package adds one with an entry point of the group `flic.methods` that names its class.
+"""
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from flic.errors import ConfigError
@@ -24,7 +28,7 @@ class Methods(Mapping[str, "type[Method]"]):
 
     def __getitem__(self, name: str) -> "type[Method]":
         module, kind = self._homes[name].split(":")
-        return getattr(import_module(f"{__name__}.{module}"), kind)
+        return getattr(import_module(module), kind)
 
     def __contains__(self, name: object) -> bool:
         return name in self._homes
@@ -36,23 +40,24 @@ class Methods(Mapping[str, "type[Method]"]):
         return len(self._homes)
 
 
-METHODS = Methods(
-    {
-        "local": "baselines.local:Local",
-        "flic-class": "flic.method:FlicClass",
-        "flic-hl": "flic.method:FlicHL",
-        "permuted-anchors": "baselines.permuted_anchors:PermutedAnchors",
-        "hetfedrep": "baselines.hetfedrep:HetFedRep",
-        "fedhenn": "baselines.fedhenn:FedHeNN",
-        "within-space": "baselines.within_space:WithinSpace",
-        "fedavg": "baselines.fedavg:FedAvg",
-        "linked": "linked.method:Linked",
-        "lda": "baselines.estimators:Lda",
-        "logistic": "baselines.estimators:Logistic",
-        "ridge": "baselines.estimators:Ridge",
-        "boosting": "baselines.estimators:Boosting",
-    }
-)
+_OWN = {
+    "local": "baselines.local:Local",
+    "flic-class": "flic.method:FlicClass",
+    "flic-hl": "flic.method:FlicHL",
+    "permuted-anchors": "baselines.permuted_anchors:PermutedAnchors",
+    "hetfedrep": "baselines.hetfedrep:HetFedRep",
+    "fedhenn": "baselines.fedhenn:FedHeNN",
+    "within-space": "baselines.within_space:WithinSpace",
+    "fedavg": "baselines.fedavg:FedAvg",
+    "linked": "linked.method:Linked",
+    "lda": "baselines.estimators:Lda",
+    "logistic": "baselines.estimators:Logistic",
+    "ridge": "baselines.estimators:Ridge",
+    "boosting": "baselines.estimators:Boosting",
+}
+_ADDED = {entry.name: entry.value for entry in sorted(entry_points(group="flic.methods"))}
+
+METHODS = Methods({**_ADDED, **{name: f"{__name__}.{home}" for name, home in _OWN.items()}})
 
 
 def build_method(

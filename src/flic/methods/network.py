@@ -15,7 +15,6 @@ from flic.data.batches import Batch, BatchPlan
 from flic.data.client_data import ClientData, Split
 from flic.data.stacked import StackedData, StackedRows
 from flic.method_settings import Duration, MethodSettings
-from flic.methods.flic.losses import data_loss, mask_to_own_classes
 from flic.methods.protocol import (
     Entry,
     Method,
@@ -34,6 +33,7 @@ from flic.methods.protocol import (
 )
 from flic.networks.base import Embedding
 from flic.networks.descent import Losses, LossFn, descend
+from flic.networks.head import data_loss, mask_to_own_classes
 from flic.networks.sharing import SplitModel, personalisation
 from flic.networks.sharing.rule import under
 from flic.seeding import generator

@@ -7,9 +7,10 @@ LeakyReLU before it.
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from flic.data.batches import Batch
 from flic.networks.base import init_linear, linear
 from flic.shapes import Named
 
@@ -54,3 +55,36 @@ class SplitModel:
             return linear(inner, weight, bias)
         # A batched product with one column rounds by the number of clients; this does not.
         return (inner * weight.mT).sum(-1, keepdim=True) + bias[:, None]
+
+
+def data_loss(
+    scores: Float[Tensor, "clients rows outputs"], batch: Batch
+) -> Float[Tensor, " clients"]:
+    """Mean cross-entropy, or squared error, of each client's batch.  Paper: eq:PFL_local (f_i)."""
+    loss = _loss_of_rows(scores, batch.y)
+    return (loss * batch.member.sum(2)).sum(1) / batch.rows
+
+
+def _loss_of_rows(
+    scores: Float[Tensor, "clients rows outputs"], labels: Shaped[Tensor, "clients rows"]
+) -> Float[Tensor, "clients rows"]:
+    if labels.is_floating_point():
+        return (scores[..., 0] - labels).square()
+    return cross_entropy(scores, labels)
+
+
+def cross_entropy(
+    scores: Float[Tensor, "clients rows classes"], labels: Int[Tensor, "clients rows"]
+) -> Float[Tensor, "clients rows"]:
+    """Cross-entropy of each row."""
+    flat = torch.nn.functional.cross_entropy(
+        scores.flatten(0, 1), labels.flatten(), reduction="none"
+    )
+    return flat.view(labels.shape)
+
+
+def mask_to_own_classes(
+    scores: Float[Tensor, "clients rows classes"], holds: Bool[Tensor, "clients classes"]
+) -> Float[Tensor, "clients rows classes"]:
+    """Scores with classes the client does not hold set to −∞."""
+    return scores.masked_fill(~holds[:, None, :], float("-inf"))

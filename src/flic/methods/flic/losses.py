@@ -1,31 +1,15 @@
-"""The terms of F_i: data loss, alignment (λ₁) and calibration (λ₂).
+"""The terms that FLIC adds to F_i: alignment (λ₁) and calibration (λ₂).
 
-Paper: eq:PFL_ERM_reg. Every function returns one number per client; weights λ are applied
-by the caller.
+Paper: eq:PFL_ERM_reg; the data loss is `flic.networks.head.data_loss`. Every function returns one
+number per client; weights λ are applied by the caller.
 """
 
-import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from flic.data.batches import Batch
 from flic.methods.flic.targets import Targets
-
-
-def data_loss(
-    scores: Float[Tensor, "clients rows outputs"], batch: Batch
-) -> Float[Tensor, " clients"]:
-    """Mean cross-entropy, or squared error, of each client's batch.  Paper: eq:PFL_local (f_i)."""
-    loss = _loss_of_rows(scores, batch.y)
-    return (loss * batch.member.sum(2)).sum(1) / batch.rows
-
-
-def _loss_of_rows(
-    scores: Float[Tensor, "clients rows outputs"], labels: Shaped[Tensor, "clients rows"]
-) -> Float[Tensor, "clients rows"]:
-    if labels.is_floating_point():
-        return (scores[..., 0] - labels).square()
-    return _cross_entropy(scores, labels)
+from flic.networks.head import cross_entropy
 
 
 def alignment_loss(
@@ -53,21 +37,5 @@ def calibration_loss(
     """
     per_class = scores.shape[1] // classes.shape[1]
     labels = classes.repeat_interleave(per_class, dim=1)
-    loss = _cross_entropy(scores, labels.clamp_min(0))
+    loss = cross_entropy(scores, labels.clamp_min(0))
     return (loss * (labels >= 0)).sum(1) / per_class
-
-
-def _cross_entropy(
-    scores: Float[Tensor, "clients rows classes"], labels: Int[Tensor, "clients rows"]
-) -> Float[Tensor, "clients rows"]:
-    flat = torch.nn.functional.cross_entropy(
-        scores.flatten(0, 1), labels.flatten(), reduction="none"
-    )
-    return flat.view(labels.shape)
-
-
-def mask_to_own_classes(
-    scores: Float[Tensor, "clients rows classes"], holds: Bool[Tensor, "clients classes"]
-) -> Float[Tensor, "clients rows classes"]:
-    """Scores with classes the client does not hold set to −∞."""
-    return scores.masked_fill(~holds[:, None, :], float("-inf"))
