@@ -48,7 +48,7 @@ def test_presets_fill_and_the_file_overrides():
     config = resolve(
         {"data": DATA, "preset": "authors", "anchors": {"scale": 2.0}, "training": {"rounds": 7}}
     )
-    assert (config.anchors.scale, config.anchors.learn) == (2.0, "every-batch")
+    assert (config.anchors.scale, config.anchors.average_over) == (2.0, "participants")
     assert config.anchors.variance == math.e
     assert (config.training.rounds, config.training.shared_schedule) == (7, "last")
     assert config.model.hidden_dim == 100

@@ -67,7 +67,7 @@ HONEST = [
 ]
 
 
-def _at_preset(preset: str) -> list[Arm]:
+def _at_preset(preset: str, *, variant: str = "") -> list[Arm]:
     """FLIC, its control and Local at another preset, whose Local is the reference of all three.
 
     `authors` aligns all clients again after every round and `recommended` has dropout: against a
@@ -77,13 +77,18 @@ def _at_preset(preset: str) -> list[Arm]:
     reference = f"local@{preset}"
     return [
         Arm(reference, "local", changes, reference),
-        Arm(f"flic-class@{preset}", "flic-class", changes, reference),
-        Arm(f"flic-hl@{preset}", "flic-hl", changes, reference),
-        Arm(f"permuted-anchors@{preset}", "permuted-anchors", {**changes, **_NO_HIDDEN}, reference),
+        Arm(f"flic-class@{preset}", f"flic-class{variant}", changes, reference),
+        Arm(f"flic-hl@{preset}", f"flic-hl{variant}", changes, reference),
+        Arm(
+            f"permuted-anchors@{preset}",
+            f"permuted-anchors{variant}",
+            {**changes, **_NO_HIDDEN},
+            reference,
+        ),
     ]
 
 
-PRESETS = [*_at_preset("authors"), *_at_preset("recommended")]
+PRESETS = [*_at_preset("authors", variant="-authors"), *_at_preset("recommended")]
 
 _SHARED_HEAD: Changes = {"preset": "recommended", "training": {"personalisation": "fedavg-ft"}}
 

@@ -176,7 +176,6 @@ class AnchorConfig(Section):
         default=1.0, gt=0, description="initial (or fixed) variance of an anchor"
     )
     eps: float = Field(default=1e-6, ge=0, description="ε of Σ = LLᵀ + εI where L is learnt")
-    learn: Literal["after", "every-batch"] = "after"
     average_over: Literal["holders", "participants"] = "holders"
     average_covariance: Literal["factors", "barycentre"] = "factors"
     meta_classes: MetaClasses = None

@@ -22,7 +22,6 @@ PRESETS: dict[str, dict[str, dict[str, object]]] = {
         "anchors": {
             "scale": 10.0,
             "variance": math.e,
-            "learn": "every-batch",
             "average_over": "participants",
         },
         "alignment": {"target": "samples", "realign_epochs": 1},

@@ -104,4 +104,4 @@ def test_ridge_refuses_classes(flic_here, config, tmp_path):
 def test_the_authors_preset_is_refused(flic_here, config):
     said = flic_here("run", config, "--set", "preset=authors")
     assert said.code == 2
-    assert "anchors.learn is 'every-batch' on data with real responses" in said.err
+    assert "alignment.target is 'samples' on data with real responses" in said.err

@@ -135,7 +135,7 @@ def test_what_cannot_be_trimmed_is_refused(visit, changes):
 @pytest.mark.parametrize("client_weight", ["equal", "rows"])
 def test_holders_send_their_own_classes_by_their_rows(visit, method, client_weight):
     place = visit(method, training={"client_weight": client_weight})
-    for update, client in zip(place.do("client_update").updates, place.data.clients, strict=True):
+    for update, client in zip(place.do("update").updates, place.data.clients, strict=True):
         sent = {n: e.weight for n, e in update.entries.items() if n.startswith("anchor.")}
         counts = client.class_counts
         by_rows = client_weight == "rows"
@@ -146,7 +146,7 @@ def test_holders_send_their_own_classes_by_their_rows(visit, method, client_weig
 
 def test_participants_send_all_anchors(visit):
     place = visit("flic-class", anchors={"average_over": "participants"})
-    for update in place.do("client_update").updates:
+    for update in place.do("update").updates:
         assert set(update.entries) == {f"anchor.{c}.mean" for c in range(CLASSES)}
 
 
@@ -158,7 +158,7 @@ def test_participants_pull_a_single_holder_back(visit):
     )
     moves = []
     for place in (holders, everyone):
-        server = place.method.aggregate(place.server, place.do("client_update").updates)
+        server = place.method.aggregate(place.server, place.do("update").updates)
         moves.append(server.shared[MEAN] - place.server.shared[MEAN])
     assert moves[0].abs().min() > 0
     torch.testing.assert_close(moves[1], moves[0] / 2, atol=1e-6, rtol=1e-5)

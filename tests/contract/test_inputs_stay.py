@@ -6,10 +6,10 @@ import pytest
 import torch
 from telling import NETWORKS_ON_BOTH, ON_RESPONSES, assert_same
 
-STAGES = ["prepare", "client_update", "realign", "adapt"]
+STAGES = ["prepare", "update", "realign", "adapt"]
 VARIANTS = {
     "plain": {},
-    "joint": {"anchors": {"learn": "every-batch", "covariance": "full"}},
+    "joint": {"anchors": {"covariance": "full"}},
     "tuned": {"training": {"personalisation": "fedavg-ft"}},
     "idle": {"training": {"local": "0 epochs", "shared": "0 epochs"}, "pretraining": {"epochs": 0}},
 }
@@ -47,7 +47,7 @@ def test_an_answer_shares_no_memory_with_the_server(visit, method, names):
     """The authors' aliasing bug: one client's training moved what another one started from."""
     place = visit(method, names, training={"local": "0 epochs", "shared": "0 epochs"})
     before = snapshot(place)
-    done = place.do("client_update")
+    done = place.do("update")
     for update in done.updates:
         for entry in update.entries.values():
             entry.value.fill_(torch.nan)

@@ -34,9 +34,11 @@ def test_worker_processes_do_not_matter(run):
     run("flic-hl", **DOUBLE, **FOUND).assert_agrees(shared, rtol=DOUBLE_TOL)
 
 
-@pytest.mark.parametrize("variant", [{"covariance": "full"}, {"learn": "every-batch"}])
-def test_variants_of_the_anchors(run, variant):
-    shared = run("flic-hl", **merge(GIVEN, {"anchors": variant})).server.shared
+@pytest.mark.parametrize(
+    ("method", "variant"), [("flic-hl", {"covariance": "full"}), ("flic-hl-authors", {})]
+)
+def test_variants_of_the_anchors(run, method, variant):
+    shared = run(method, **merge(GIVEN, {"anchors": variant})).server.shared
     assert all(value.isfinite().all() for value in shared.values())
     assert len([name for name in shared if name.endswith(".mean")]) == 3
 
@@ -73,7 +75,7 @@ def test_found_without_pretraining(run):
 
 def test_nothing_of_the_rows_is_in_the_answers(visit):
     place = visit("flic-class", round=-1, **FOUND)
-    for client, update in zip(place.data.clients, place.do("tell_distances").updates, strict=True):
+    for client, update in zip(place.data.clients, place.do("distances").updates, strict=True):
         assert update.client == client.name
         for entry in update.entries.values():
             assert entry.value.shape == (PAIRS,)

@@ -73,14 +73,13 @@ def test_the_control_swaps_the_ends_at_some_clients(visit):
     assert {tuple(order) for order in found.tolist()} == {(0, 1), (1, 0)}
     idle = {"local": "0 epochs", "shared": "0 epochs"}
     place = visit("permuted-anchors" + ON_RESPONSES, training=idle)
-    for update in place.do("client_update").updates:
+    for update in place.do("update").updates:
         for name in ("anchor.0.mean", "anchor.1.mean"):
             assert torch.equal(update.entries[name].value, place.server.shared[name])
 
 
 REFUSED = {
     "anchors.covariance": {"anchors": {"covariance": "full"}},
-    "anchors.learn": {"anchors": {"learn": "every-batch"}},
     "alignment.target": {"alignment": {"target": "samples"}},
 }
 

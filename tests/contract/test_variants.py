@@ -15,8 +15,6 @@ VARIANTS = {
     "diagonal": {"anchors": {"covariance": "diagonal"}},
     "full": {"anchors": {"covariance": "full"}},
     "equidistant": {"anchors": {"layout": "equidistant"}},
-    "every-batch": {"anchors": {"learn": "every-batch"}},
-    "every-batch-full": {"anchors": {"learn": "every-batch", "covariance": "full"}},
     "samples": {"alignment": {"target": "samples"}},
     "samples-full": {"alignment": {"target": "samples"}, "anchors": {"covariance": "full"}},
     "participants": {"anchors": {"average_over": "participants"}},
@@ -98,10 +96,10 @@ def test_covariances_are_learnt(run, covariance):
     assert torch.equal(shared["anchor.7.factor"], start)  # nobody holds class 7
 
 
-@pytest.mark.parametrize("learn", ["after", "every-batch"])
-def test_anchors_are_learnt_either_way(run, visit, learn):
-    initial = visit("flic-class").server.shared
-    shared = run("flic-class", anchors={"learn": learn}).server.shared
+@pytest.mark.parametrize("method", ["flic-class", "flic-class-authors"])
+def test_anchors_are_learnt_either_way(run, visit, method):
+    initial = visit(method).server.shared
+    shared = run(method).server.shared
     assert not torch.equal(shared["anchor.1.mean"], initial["anchor.1.mean"])
 
 
@@ -123,7 +121,7 @@ def test_a_shared_phase_at_the_end_leaves_the_local_work_before_it(visit, local)
     shared = local.replace("3", "1")
     changes = {"shared_schedule": "last", "local": local, "shared": shared}
     place = visit("flic-hl", training=changes)
-    trained = place.do("client_update").stack.private["embedding.0.bias"]
+    trained = place.do("update").stack.private["embedding.0.bias"]
     assert not torch.equal(trained, place.stack.private["embedding.0.bias"])
 
 
@@ -131,7 +129,8 @@ def test_a_shared_phase_at_the_end_leaves_the_local_work_before_it(visit, local)
 def test_presets_run(federation, preset):
     quick = {"training": {"rounds": 2, "participation": 0.6, "local": "2 epochs"}}
     data = {"problem": "noisy-features", "num_clients": 5}
-    raw = {"preset": preset, "data": data}
+    variant = "-authors" if preset == "authors" else ""
+    raw = {"preset": preset, "data": data, "method": f"flic-hl{variant}"}
     outcome = flic.simulate(resolve(merge(merge(TINY, quick), raw)), federation())
     assert 0 < outcome.last.mean <= 1
     assert outcome.last.round == 3

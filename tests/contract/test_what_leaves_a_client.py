@@ -9,7 +9,7 @@ from flic.networks.sharing import RULES
 
 FLIC = ["flic-class", "flic-hl", "permuted-anchors"]
 PRIVATE_EMBEDDING = [*FLIC, "local", "hetfedrep", "fedhenn"]
-STAGES = ["prepare", "client_update", "realign", "adapt"]
+STAGES = ["prepare", "update", "realign", "adapt"]
 
 
 def is_part_of(parameter: str, name: str) -> bool:
@@ -39,7 +39,7 @@ def test_private_and_shared_names_are_apart(run, method):
 @pytest.mark.parametrize("method", NETWORKS_ON_BOTH)
 def test_updates_hold_only_what_the_server_holds(visit, method):
     place = visit(method)
-    updates = place.do("client_update").updates
+    updates = place.do("update").updates
     assert [update.client for update in updates] == list(place.data.names)
     for update in updates:
         check_update(place.server, update)
@@ -63,7 +63,7 @@ def test_no_number_of_a_client_s_rows_is_in_its_update(visit, method, stage):
 @pytest.mark.parametrize("method", FLIC)
 def test_of_a_regression_s_anchors_the_two_ends_leave(visit, method, client_weight):
     place = visit(method + ON_RESPONSES, training={"client_weight": client_weight})
-    for update, client in zip(place.do("client_update").updates, place.data.clients, strict=True):
+    for update, client in zip(place.do("update").updates, place.data.clients, strict=True):
         sent = {n: e.weight for n, e in update.entries.items() if n.startswith("anchor.")}
         weight = float(len(client.train)) if client_weight == "rows" else 1.0
         assert sent == {"anchor.0.mean": weight, "anchor.1.mean": weight}
@@ -76,7 +76,7 @@ def test_of_a_regression_s_anchors_the_two_ends_leave(visit, method, client_weig
 def test_no_dimension_of_an_update_tells_a_client_s_size(visit, method, covariance):
     place = visit(method, anchors={"covariance": covariance})
     sizes = {len(client.train) for client in place.data.clients} | set(DIMS)
-    for update in place.do("client_update").updates:
+    for update in place.do("update").updates:
         shapes = {name: set(entry.value.shape) for name, entry in update.entries.items()}
         assert shapes
         assert not [name for name, shape in shapes.items() if shape & sizes]
@@ -84,7 +84,7 @@ def test_no_dimension_of_an_update_tells_a_client_s_size(visit, method, covarian
 
 @pytest.mark.parametrize("method", ["local", "adapt"])
 def test_local_training_and_the_last_round_send_nothing(visit, method):
-    stage = "adapt" if method == "adapt" else "client_update"
+    stage = "adapt" if method == "adapt" else "update"
     place = visit("flic-hl" if method == "adapt" else method)
     assert not any(update.entries for update in place.do(stage).updates)
 

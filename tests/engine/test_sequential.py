@@ -11,7 +11,7 @@ from flic.engine.clients import Clients
 from flic.engine.engine import Engine, Job, Stage
 from flic.method_settings import MethodSettings
 from flic.methods import build_method
-from flic.methods.flic.method import MEAN
+from flic.methods.flic.anchors import MEAN
 from flic.seeding import generator
 from flic_paper.benchmark.sequential import SequentialClient
 

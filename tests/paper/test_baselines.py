@@ -74,7 +74,7 @@ def with_kernel(start, average):
 
 def kernels(start):
     """Each client's kernel of the probe inputs, by name."""
-    return {u.client: u.entries[KERNEL].value for u in start.do("client_update").updates}
+    return {u.client: u.entries[KERNEL].value for u in start.do("update").updates}
 
 
 def test_fedhenn_s_loss(place):
@@ -82,7 +82,7 @@ def test_fedhenn_s_loss(place):
     idle = place("fedhenn", fedhenn=HENN, training=IDLE)
     own, average = kernels(idle), kernel(3, rows=11)
     start = with_kernel(place("fedhenn", fedhenn=HENN, training=ONE_STEP), average)
-    losses = start.do("client_update").losses
+    losses = start.do("update").losses
     assert set(losses) == {"data", "cka"}
     for i, client in enumerate(start.data.clients):
         expected = 0.7 * (1 - cka_by_definition(own[client.name], average))
@@ -95,7 +95,7 @@ def test_fedhenn_s_loss(place):
 
 def test_the_server_averages_kernels(place):
     start = place("fedhenn", fedhenn=HENN, training=IDLE)
-    average = start.after(start.do("client_update")).server.shared[KERNEL]
+    average = start.after(start.do("update")).server.shared[KERNEL]
     torch.testing.assert_close(average, sum(kernels(start).values()) / 3)
 
 
@@ -122,7 +122,7 @@ def ward(client):
 
 def test_within_space_averages_feature_by_feature(place, ward):
     start = place("within-space", ward)
-    visit = start.do("client_update")
+    visit = start.do("update")
     sent = {update.client: update.entries for update in visit.updates}
     found = start.after(visit).server.shared
     holders = {"age": "ab", "bmi": "ab", "smoker": "a", "pulse": "b"}
@@ -136,7 +136,7 @@ def test_within_space_averages_feature_by_feature(place, ward):
 
 def test_within_space_untouched_features_come_back_under_their_names(place, ward):
     start = place("within-space", ward, training=IDLE)
-    for update in start.do("client_update").updates:
+    for update in start.do("update").updates:
         for name, entry in update.entries.items():
             assert torch.equal(entry.value, start.server.shared[name])
 
@@ -144,11 +144,11 @@ def test_within_space_untouched_features_come_back_under_their_names(place, ward
 def test_spaces_share_nothing_with_each_other(place, ward, client):
     clients = [*ward, client("c", features=("age", "bmi"), space="clinic")]
     start = place("within-space", clients)
-    for update in start.do("client_update").updates:
+    for update in start.do("update").updates:
         prefix = "space.clinic." if update.client == "c" else "space.ward."
         assert all(name.startswith(prefix) for name in update.entries)
 
 
 def test_hetfedrep_shares_the_hidden_layer_alone(place):
-    for update in place("hetfedrep").do("client_update").updates:
+    for update in place("hetfedrep").do("update").updates:
         assert set(update.entries) == {"hidden.weight", "hidden.bias"}

@@ -21,21 +21,21 @@ def test_without_terms_and_without_sharing_flic_is_local(place):
     flic = place("flic-class", alignment=NO_TERMS, training={"personalisation": "alone"})
     local = place("local", model={"hidden_layer": False})
     for _ in range(2):
-        flic, local = flic.after(flic.do("client_update")), local.after(local.do("client_update"))
+        flic, local = flic.after(flic.do("update")), local.after(local.do("update"))
     assert flic.stack.private.keys() == local.stack.private.keys()
     for name, value in local.stack.private.items():
         assert torch.equal(flic.stack.private[name], value)
 
 
 def test_with_terms_flic_is_not_local(place):
-    flic = place("flic-class", training={"personalisation": "alone"}).do("client_update").stack
-    local = place("local", model={"hidden_layer": False}).do("client_update").stack
+    flic = place("flic-class", training={"personalisation": "alone"}).do("update").stack
+    local = place("local", model={"hidden_layer": False}).do("update").stack
     assert not torch.equal(flic.private["embedding.0.bias"], local.private["embedding.0.bias"])
 
 
 def test_with_an_empty_alpha_only_anchors_are_sent(place):
     start = place("flic-class")
-    sent = {update.client: set(update.entries) for update in start.do("client_update").updates}
+    sent = {update.client: set(update.entries) for update in start.do("update").updates}
     assert sent == {
         "a": {"anchor.0.mean", "anchor.1.mean"},
         "b": {"anchor.1.mean", "anchor.2.mean"},
@@ -68,7 +68,7 @@ def test_a_round_is_a_gradient_step_on_the_barycentre_objective(place, covarianc
     factors = torch.ones(3, 4).double() if factors is None else torch.stack(factors)
     factors.requires_grad_()
     objective(start, Gaussian(means, factors)).backward()
-    found = start.after(start.do("client_update")).server.shared
+    found = start.after(start.do("update")).server.shared
     expected = means - 0.1 * 0.5 * means.grad
     torch.testing.assert_close(torch.stack([found[n] for n in MEANS]), expected)
     if covariance != "identity":
@@ -94,7 +94,7 @@ def test_the_alignment_loss_is_the_distance(place, client, rows):
     """
     clients = [client("a", (0, 1), rows=rows), client("b", (1, 2), dim=9, rows=rows)]
     start = place("flic-class", clients, alignment=ONLY_ALIGNMENT, training=ONE_STEP)
-    losses = start.do("client_update", round=0).losses["alignment"]
+    losses = start.do("update", round=0).losses["alignment"]
     anchors = Gaussian.isotropic(torch.stack([start.server.shared[n] for n in MEANS]))
     for i, own in enumerate(start.data.clients):
         nus = {c: Gaussian.from_samples(start.latent(i)[own.train.y == c]) for c in own.classes}

@@ -24,7 +24,7 @@ VARIANTS = {
     "rows": ("flic-class", {"training": {"client_weight": "rows", **GENTLE}}),
     "participants": ("flic-class", {"anchors": {"average_over": "participants"}}),
     "full": ("flic-class", {"anchors": {"covariance": "full"}}),
-    "every-batch": ("flic-class", {"anchors": {"learn": "every-batch"}}),
+    "every-batch": ("flic-class-authors", {}),
     "samples": ("flic-class", {"alignment": {"target": "samples"}}),
     "nearest": ("flic-class", {"model": {"predict_by": "nearest-anchor"}}),
 }
@@ -39,7 +39,7 @@ def two_rounds(start):
     """Pre-training and two rounds."""
     start = start.after(start.do("prepare", round=0))
     for t in (1, 2):
-        start = start.after(start.do("client_update", round=t))
+        start = start.after(start.do("update", round=t))
     return start
 
 
@@ -117,7 +117,7 @@ def means_of(server):
 def test_the_rows_of_a_meta_class_are_aligned_as_one_distribution(shared_anchors):
     step = {"local": "1 steps", "shared": "0 steps"}
     start = shared_anchors(alignment=ONLY_ALIGNMENT, training=step)
-    losses = start.do("client_update", round=0).losses["alignment"]
+    losses = start.do("update", round=0).losses["alignment"]
     torch.testing.assert_close(losses, 0.5 * pooled(start, means_of(start.server)))
 
 
@@ -128,7 +128,7 @@ def test_a_round_is_a_gradient_step_on_the_pooled_objective(shared_anchors):
     pooled(start, means).sum().backward()
     assert means.grad is not None
     holders = torch.tensor([[3.0], [2.0]])
-    found = means_of(start.after(start.do("client_update")).server)
+    found = means_of(start.after(start.do("update")).server)
     torch.testing.assert_close(found, (means - 0.1 * 0.5 * means.grad / holders).detach())
 
 
@@ -145,7 +145,7 @@ def test_a_holder_sends_the_anchors_of_its_meta_classes(shared_anchors, by):
     start = shared_anchors(training={"client_weight": by})
     sent = {
         update.client: {n: e.weight for n, e in update.entries.items()}
-        for update in start.do("client_update").updates
+        for update in start.do("update").updates
     }
     rows = {"a": (30.0, 30.0), "b": (20.0, 20.0), "c": (40.0,)}
     for name, counts in rows.items():
@@ -243,8 +243,8 @@ def test_the_server_makes_the_map_and_forgets_the_answers(place):
         "flic-class", anchors={"meta_classes": 2}, pretraining={"epochs": 1}, training=GENTLE
     )
     assert [step.round for step in start.method.steps_before()] == [-1, 0]
-    visit = start.do("tell_distances", round=-1)
-    after = start.after(visit, "find_meta_classes")
+    visit = start.do("distances", round=-1)
+    after = start.after(visit, "distances")
     assert all(set(update.entries) == {DISTANCES, TOGETHER} for update in visit.updates)
     assert set(after.server.shared) == {MAP, "anchor.0.mean", "anchor.1.mean"}
     assert set(after.server.shared[MAP].tolist()) == {0, 1}

@@ -25,14 +25,14 @@ def test_a_permutation_belongs_to_the_client_not_to_its_stack(place, client):
 def test_uploads_go_under_the_permuted_names(place, client):
     start = place("permuted-anchors", [client(n, (0, 2)) for n in "abc"], num_classes=7)
     permutations = start.method.anchor_of(start.data).tolist()
-    for own, update in zip(permutations, start.do("client_update").updates, strict=True):
+    for own, update in zip(permutations, start.do("update").updates, strict=True):
         sent = {name for name in update.entries if name.startswith("anchor.")}
         assert sent == {f"anchor.{own[c]}.mean" for c in (0, 2)}
 
 
 def test_an_untouched_anchor_comes_back_as_it_went_out(place, client):
     start = place("permuted-anchors", [client(n) for n in "abc"], num_classes=7, training=IDLE)
-    for update in start.do("client_update").updates:
+    for update in start.do("update").updates:
         for name, entry in update.entries.items():
             assert torch.equal(entry.value, start.server.shared[name])
 

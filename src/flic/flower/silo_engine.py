@@ -1,6 +1,5 @@
 """The engine of a silo: the same as everywhere, for a stack of one."""
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -8,7 +7,6 @@ import torch
 from torch import Tensor
 
 from flic.data.client_data import ClientData, FederatedData
-from flic.data.task import Regression
 from flic.engine.clients import Clients
 from flic.engine.engine import EVALUATE, Engine, Job, JobResult
 from flic.errors import FederationError
@@ -17,12 +15,19 @@ from flic.flower.settings import FederationSettings
 from flic.method_settings import LinkedConfig
 from flic.methods import build_method
 from flic.methods.flic.anchors import factor_name, mean_name
-from flic.methods.flic.meta import MAP
+from flic.methods.flic.method import Flic
 from flic.methods.linked.client import LinkedClient
 from flic.methods.linked.disclosure import told_detail, told_of_map
 from flic.methods.linked.method import Linked
 from flic.methods.linked.sums import SENT
-from flic.methods.protocol import Method, Population, ServerState, Update
+from flic.methods.protocol import (
+    Method,
+    Population,
+    ServerState,
+    Stack,
+    Update,
+    VisitContext,
+)
 from flic.shapes import Named
 
 
@@ -70,7 +75,7 @@ class SiloEngine:
         update = answer.updates[0] if answer.updates else Update(name, {})
         if len(self.client.train) < least_rows:  # α and the losses rest on all of them
             return Trained(Update(name, {}), {}), answer.states[name]
-        few = _anchors_of_few(self.client, server, self.engine, least_rows)
+        few = _anchors_of_few(self.engine, server, least_rows)
         entries = {name: e for name, e in update.entries.items() if name not in few}
         return Trained(Update(name, entries), answer.losses[name]), answer.states[name]
 
@@ -102,17 +107,17 @@ def _form(tensor: Tensor | None) -> tuple[torch.Size, torch.dtype] | None:
     return None if tensor is None else (tensor.shape, tensor.dtype)
 
 
-def _anchors_of_few(
-    client: ClientData, server: ServerState, engine: Engine, least: int
-) -> set[str]:
+def _anchors_of_few(engine: Engine, server: ServerState, least: int) -> set[str]:
     """Names of the anchors for which the silo has rows, but too few to hide one among them."""
-    rows: Counter[int] = Counter()
-    meta_of = server.shared.get(MAP)
-    for c, count in client.class_counts.items():
-        rows[c if meta_of is None else int(meta_of[c])] += count
-    if isinstance(engine.clients.data.task, Regression):
-        rows = Counter(dict.fromkeys((0, 1), len(client.train)))  # all rows pull at both ends
-    few = [anchor for anchor, count in rows.items() if count < least]
+    method = engine.method
+    if not isinstance(method, Flic):
+        return set()
+    [name] = engine.clients.names
+    data = engine.clients.stacked_data((name,))
+    context = VisitContext(server, Stack(engine.clients.architecture(name), {}), data, ())
+    anchor_of = method.anchor_of(method.scheme.seen(context))[0].tolist()
+    rows = method.scheme.rows_of_anchors(context, engine.clients[name])
+    few = [anchor_of[c] for c, count in rows.items() if count < least]
     return {name(anchor) for anchor in few for name in (mean_name, factor_name)}
 
 

@@ -137,7 +137,7 @@ class NetworkMethod(Method):
 
     def steps_before(self) -> list[Step]:
         """Steps before round 1: all clients prepare, and are measured for comparison."""
-        if not (self._warms_up and self.settings.pretraining.epochs):
+        if not (self.warms_up and self.settings.pretraining.epochs):
             return [Step("prepare", 0)]
         numbers = range(1 - self.warm_up_parts, 1)
         prepare = (self.stage("prepare"),)
@@ -147,14 +147,14 @@ class NetworkMethod(Method):
     warm_up_parts = 1
 
     @property
-    def _warms_up(self) -> bool:
-        """Whether the method has the whole budget; FLIC always has."""
+    def warms_up(self) -> bool:
+        """Whether the method has the whole budget, as FLIC always has."""
         return self.settings.training.baseline_budget == "equal"
 
     @property
     def _realigns(self) -> bool:
         again = self.settings.alignment.realign_epochs > 0 and not self.settings.embedding.frozen
-        return self._warms_up and again
+        return self.warms_up and again
 
     def prepare(self, context: VisitContext) -> Visit:
         """Equal budget: what FLIC spends on pre-training φ goes into plain training here."""

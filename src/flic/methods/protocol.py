@@ -172,7 +172,7 @@ class Method(ABC):
     name: ClassVar[str]
 
     #: Shared tensors that the server alone decides: they leave no client.
-    fixed: ClassVar[frozenset[str]] = frozenset()
+    fixed: frozenset[str] = frozenset()
 
     #: Kinds of labels the method can learn.
     tasks: ClassVar[Sequence[TaskName]] = ("classification", "regression")

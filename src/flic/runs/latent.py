@@ -10,11 +10,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from flic.methods.flic.method import FACTOR, MEAN, Flic
+from flic.methods.flic.method import Flic
 from flic.methods.network import NetworkMethod
 from flic.methods.protocol import ServerState
 from flic.methods.protocol import VisitContext
-from flic.methods.flic.anchors import Anchors
+from flic.methods.flic.anchors import FACTOR, MEAN, Anchors
+from flic.methods.flic.response import ByResponse
 from flic.methods.flic.meta import MAP
 from flic.data.client_data import ClientData
 from flic.data.stacked import StackedRows
@@ -169,7 +170,7 @@ def _own_anchors(
     method: NetworkMethod, place: VisitContext, shared: Named, i: int, client: ClientData
 ) -> dict[int, Gaussian]:
     """The client's copy of the anchor of each of its classes; none of responses."""
-    if not isinstance(method, Flic) or method.is_regression:
+    if not isinstance(method, Flic) or isinstance(method.scheme, ByResponse):
         return {}
     copies = Anchors(shared[MEAN], shared.get(FACTOR)).gaussian(method.settings.anchors)
     meta_of = place.server.shared.get(MAP)
@@ -180,7 +181,7 @@ def _means(method: NetworkMethod, server: ServerState) -> dict[str, Tensor]:
     if not isinstance(method, Flic):
         return {}
     task = method.population.task
-    anchors = Anchors.of(server.shared, method.settings.anchors, method.num_anchors)
+    anchors = Anchors.of(server.shared, method.settings.anchors, method.scheme.num_anchors)
     if isinstance(task, Regression):
         ends = (0, BINS - 1)
         return {_bin_name(task, at): mean for at, mean in zip(ends, anchors.mean, strict=True)}

@@ -3,6 +3,7 @@
 Paper: sec:methodo, "Design Choices"; μ_c = N(v_c, L_c L_cᵀ + εI).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,9 +11,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from flic.errors import ConfigError
-from flic.gaussians import Gaussian
+from flic.gaussians import Gaussian, bures_barycentre, sqrtm
 from flic.method_settings import AnchorConfig
+from flic.methods.protocol import Entry
 from flic.shapes import Named
+
+MEAN, FACTOR = "anchors.mean", "anchors.factor"
+"""A stack's own copies of v_1:C and L_1:C, [clients, anchors, …], in each client's own order."""
 
 
 def mean_name(c: int) -> str:
@@ -88,3 +93,18 @@ class Anchors:
         if self.factor is None:
             return Gaussian.isotropic(self.mean, config.variance)
         return Gaussian(self.mean, self.factor, config.eps)
+
+
+def barycentre_factor(entries: Sequence[Entry]) -> Tensor:
+    """A root of the Bures barycentre of the holders' covariances.  Paper: steps 19-20.
+
+    Covariances that are diagonal commute, and the root of their barycentre is the mean of the
+    positive roots; the sign of a factor means nothing.
+    """
+    factors = torch.stack([e.value.to(torch.float64) for e in entries])
+    weights = torch.tensor([e.weight for e in entries], dtype=torch.float64)
+    if factors.ndim == 2:
+        root = (weights[:, None] * factors.abs()).sum(0) / weights.sum()
+    else:
+        root = sqrtm(bures_barycentre(factors @ factors.mT, weights))
+    return root.to(entries[0].value.dtype)

@@ -5,7 +5,8 @@ rows are aligned as one distribution, and an anchor's samples tell the meta-clas
 of it a row belongs to is left to the head.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,9 +14,25 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from flic.data.client_data import Split
+from flic.data.client_data import ClientData, Split
 from flic.data.stacked import StackedData
-from flic.data.task import Classification
+from flic.data.task import Classification, Task
+from flic.errors import ConfigError
+from flic.method_settings import MethodSettings
+from flic.methods.flic.scheme import ByClass
+from flic.methods.protocol import (
+    Entry,
+    Population,
+    ServerState,
+    Stage,
+    Update,
+    Visit,
+    VisitContext,
+    check_update,
+    gather_entries,
+    weighted_mean,
+)
+from flic.shapes import Named
 
 MAP = "meta_classes"
 """Name under which the server shares the meta-class of each class, [C]."""
@@ -28,14 +45,86 @@ and one for each such pair. The server needs only the sums over the clients."""
 RIDGE = 1e-6
 
 
+class ByMetaClass(ByClass):
+    """An anchor per meta-class."""
+
+    fixed = frozenset({MAP})  # all must mean the same by an anchor
+
+    def __init__(
+        self, settings: MethodSettings, population: Population, *, dtype: torch.dtype
+    ) -> None:
+        super().__init__(settings, population, dtype=dtype)
+        _refuse_impossible(settings, population.task.num_outputs)
+
+    @classmethod
+    def fits(cls, settings: MethodSettings, task: Task) -> bool:
+        return settings.anchors.meta_classes is not None
+
+    @property
+    def num_anchors(self) -> int:
+        num = self.settings.anchors.num_meta
+        assert num is not None
+        return num
+
+    def initial(self) -> dict[str, Tensor]:
+        """The map that was given, or room for the answers from which it will be found."""
+        given = self.settings.anchors.meta_classes
+        if isinstance(given, tuple):
+            return {MAP: torch.tensor(given)}
+        classes = self.population.task.num_outputs
+        nothing = torch.zeros(classes * (classes - 1) // 2, dtype=self.dtype)
+        return {DISTANCES: nothing, TOGETHER: nothing.clone()}
+
+    def stages(self) -> list[Stage]:
+        """Where meta-classes are to be found, clients are asked for distances first."""
+        if isinstance(self.settings.anchors.meta_classes, tuple):
+            return []
+        return [Stage("distances", self.tell_distances, self.find)]
+
+    def tell_distances(self, context: VisitContext) -> Visit:
+        """Each client's distances between its classes; they depend on no common space."""
+        told = [self._distances(client) for client in context.data.clients]
+        return Visit(context.stack, told, {})
+
+    def _distances(self, client: ClientData) -> Update:
+        distances = class_distances(client.train, self.population.task.num_outputs)
+        told = pairs_to_send(distances, dtype=self.dtype)
+        return Update(client.name, {name: Entry(value, 1.0) for name, value in told.items()})
+
+    def find(self, server: ServerState, updates: Sequence[Update]) -> ServerState:
+        """The map of classes in place of the answers from which it is found."""
+        for update in updates:
+            check_update(server, update, self.fixed)
+        sent, shared = gather_entries(updates), dict(server.shared)
+        distances, together = (weighted_mean(sent[name]) for name in (DISTANCES, TOGETHER))
+        del shared[DISTANCES], shared[TOGETHER]
+        found = torch.tensor(cluster(distances, together, self.num_anchors))
+        return ServerState(server.round, {**shared, MAP: found})
+
+    def seen(self, context: VisitContext) -> StackedData:
+        return MetaClassView.view(context.data, context.server.shared[MAP])
+
+    def anchor_scores(self, context: VisitContext, scores: Tensor) -> Tensor:
+        return meta_scores(scores, context.server.shared[MAP])
+
+    def predict(self, context: VisitContext, shared: Named, latent: Tensor) -> Tensor:
+        return super().predict(context, shared, latent)[..., context.server.shared[MAP]]
+
+    def rows_of_anchors(self, context: VisitContext, client: ClientData) -> Mapping[int, int]:
+        rows: Counter[int] = Counter()
+        for c, count in client.class_counts.items():
+            rows[int(context.server.shared[MAP][c])] += count
+        return rows
+
+
 @dataclass(frozen=True)
-class ByMetaClass(StackedData):
+class MetaClassView(StackedData):
     """A stack as its anchors see it: slots are meta-classes; rows keep the labels of classes."""
 
     meta_of: Int[Tensor, " classes"]
 
     @classmethod
-    def view(cls, data: StackedData, meta_of: Int[Tensor, " classes"]) -> "ByMetaClass":
+    def view(cls, data: StackedData, meta_of: Int[Tensor, " classes"]) -> "MetaClassView":
         """The same clients and rows, slot by meta-class."""
         num = int(meta_of.max()) + 1
         held = meta_of[data.classes.clamp_min(0)].where(data.holds, num).sort(1).values
@@ -121,3 +210,25 @@ def in_order_of_appearance(groups: Sequence[int]) -> tuple[int, ...]:
     """The same groups, numbered 0, 1, … as they first appear."""
     number = {group: i for i, group in enumerate(dict.fromkeys(groups))}
     return tuple(number[group] for group in groups)
+
+
+def _refuse_impossible(settings: MethodSettings, num_classes: int) -> None:
+    """Refuse meta-classes that do not fit the classes, or cannot tell them apart."""
+    given, num = settings.anchors.meta_classes, settings.anchors.num_meta
+    if isinstance(given, tuple) and len(given) != num_classes:
+        raise ConfigError(
+            f"anchors.meta_classes lists {len(given)} meta-classes on data with {num_classes} "
+            "classes; expected one for each class, in the order of the classes."
+        )
+    if num is not None and num > num_classes:
+        raise ConfigError(
+            f"anchors.meta_classes is {num} on data with {num_classes} classes; expected at most "
+            "as many. Leave the key out to give every class an anchor of its own."
+        )
+    by_anchor = settings.model.predict_by == "nearest-anchor"
+    if num is not None and num < num_classes and by_anchor:
+        raise ConfigError(
+            f"model.predict_by is 'nearest-anchor' with {num} anchors for {num_classes} classes; "
+            "expected 'head', since classes of one meta-class have one anchor. Set "
+            "model.predict_by = 'head', also over the preset 'recommended'."
+        )

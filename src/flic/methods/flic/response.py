@@ -9,7 +9,54 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flic.data.batches import Batch
+from flic.data.client_data import ClientData
+from flic.data.task import Regression, Task
+from flic.errors import ConfigError
+from flic.method_settings import MethodSettings
+from flic.methods.flic.anchors import MEAN
+from flic.methods.flic.scheme import AnchorScheme, Apply
 from flic.methods.flic.targets import Targets
+from flic.methods.protocol import Population, VisitContext
+from flic.shapes import Named
+
+
+class ByResponse(AnchorScheme):
+    """An anchor at each end of the range of responses; others lie between them."""
+
+    def __init__(
+        self, settings: MethodSettings, population: Population, *, dtype: torch.dtype
+    ) -> None:
+        super().__init__(settings, population, dtype=dtype)
+        _refuse_class_settings(settings)
+
+    @classmethod
+    def fits(cls, settings: MethodSettings, task: Task) -> bool:
+        return isinstance(task, Regression)
+
+    def targets(
+        self, context: VisitContext, shared: Named, latent: Tensor, batch: Batch
+    ) -> Targets:
+        del context, latent
+        return response_targets(batch, shared[MEAN])
+
+    def calibration(
+        self, context: VisitContext, shared: Named, apply: Apply, batch: Batch
+    ) -> Tensor:
+        num, clients = self.settings.alignment.anchor_samples, len(batch.x)
+        noise = self.noise(context, batch, [num] * clients)
+        y = even_responses(num, dtype=self.dtype)
+        means = response_means(shared[MEAN], y.expand(clients, -1))
+        samples = means + self.settings.anchors.variance**0.5 * noise[:, 0]
+        return response_calibration_loss(apply(samples), y)
+
+    def predict(self, context: VisitContext, shared: Named, latent: Tensor) -> Tensor:
+        del context
+        return nearest_response(latent, shared[MEAN])
+
+    def rows_of_anchors(self, context: VisitContext, client: ClientData) -> dict[int, int]:
+        """All rows pull at both ends."""
+        del context
+        return dict.fromkeys(range(self.num_anchors), len(client.train))
 
 
 def response_means(
@@ -50,3 +97,23 @@ def nearest_response(
     tiny = torch.finfo(latent.dtype).tiny
     length_sq = (a - b).square().sum(-1, keepdim=True).clamp_min(tiny)
     return ((latent - b) * (a - b)).sum(-1, keepdim=True) / length_sq
+
+
+def _refuse_class_settings(settings: MethodSettings) -> None:
+    """Refuse what has a meaning for anchors of classes only."""
+    found = {
+        "anchors.covariance": (settings.anchors.covariance, "identity"),
+        "alignment.target": (settings.alignment.target, "closed-form"),
+    }
+    for key, (got, expected) in found.items():
+        if got != expected:
+            raise ConfigError(
+                f"{key} is {got!r} on data with real responses; expected {expected!r}, since "
+                "regression anchors are N(y a + (1 − y) b, I). Change the key, or a preset "
+                "such as 'authors' that sets it."
+            )
+    if settings.anchors.meta_classes is not None:
+        raise ConfigError(
+            "anchors.meta_classes is set on data with real responses; expected classes, which a "
+            "regression does not have. Leave the key out."
+        )

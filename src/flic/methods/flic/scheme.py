@@ -1,0 +1,146 @@
+"""Anchor schemes: what anchors stand for, and what follows from that.
+
+Paper: sec:methodo. `ByClass` is Algorithm 1's own: one anchor per class. Meta-classes (meta.py)
+and responses (response.py) are schemes beside it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from flic.data.batches import Batch
+from flic.data.client_data import ClientData
+from flic.data.stacked import StackedData
+from flic.data.task import Task
+from flic.gaussians import Gaussian
+from flic.method_settings import MethodSettings
+from flic.methods.flic.anchors import FACTOR, MEAN, Anchors
+from flic.methods.flic.losses import calibration_loss
+from flic.methods.flic.targets import Target, Targets, transport_targets
+from flic.methods.protocol import Population, Stage, VisitContext
+from flic.shapes import Named
+
+Apply = Callable[[Tensor], Tensor]
+"""g_θ of the working clients: from latent rows to scores or responses."""
+
+
+class AnchorScheme(ABC):
+    """The part of FLIC that depends on what anchors stand for."""
+
+    #: Shared tensors that the server alone decides.
+    fixed: frozenset[str] = frozenset()
+
+    def __init__(
+        self, settings: MethodSettings, population: Population, *, dtype: torch.dtype
+    ) -> None:
+        self.settings, self.population, self.dtype = settings, population, dtype
+
+    @classmethod
+    def fits(cls, settings: MethodSettings, task: Task) -> bool:
+        """Whether the scheme is meant by settings on data with such labels."""
+        del settings, task
+        return True
+
+    @property
+    def num_anchors(self) -> int:
+        """Number of anchors that all share."""
+        return self.population.task.num_anchors
+
+    def initial(self) -> dict[str, Tensor]:
+        """Shared tensors beside the anchors, before the first step."""
+        return {}
+
+    def stages(self) -> Sequence[Stage]:
+        """Work of all clients before anything is trained."""
+        return ()
+
+    def seen(self, context: VisitContext) -> StackedData:
+        """The stack with a slot for each anchor of its clients."""
+        return context.data
+
+    @abstractmethod
+    def targets(
+        self, context: VisitContext, shared: Named, latent: Tensor, batch: Batch
+    ) -> Targets:
+        """Points that the batch's embedded rows are pulled to."""
+
+    @abstractmethod
+    def calibration(
+        self, context: VisitContext, shared: Named, apply: Apply, batch: Batch
+    ) -> Tensor:
+        """The λ₂ term: the loss of g_θ at samples of the anchors.  Paper: eq:PFL_ERM_reg."""
+
+    @abstractmethod
+    def predict(self, context: VisitContext, shared: Named, latent: Tensor) -> Tensor:
+        """Scores of classes by the likelihood of each anchor, or the likeliest response."""
+
+    @abstractmethod
+    def rows_of_anchors(self, context: VisitContext, client: ClientData) -> Mapping[int, int]:
+        """Training rows of a client behind each of its anchors."""
+
+    def noise(
+        self, context: VisitContext, batch: Batch, nums: Sequence[int]
+    ) -> Float[Tensor, "clients slots num k"]:
+        """Standard normal ξ: `nums` of each working client for each of its anchors.
+
+        Drawn from the client's own generator, and never for padding: what a client draws must not
+        depend on whom it is stacked with.
+        """
+        clients, slots = batch.counts.shape
+        shape = (clients, slots, max(nums), self.settings.embedding.latent_dim)
+        noise = torch.zeros(shape, dtype=self.dtype)
+        held = self.seen(context).holds.sum(1).tolist()
+        for own, used, num, rng in zip(noise, held, nums, context.rngs, strict=False):
+            own[:used, :num].normal_(generator=rng)
+        return noise
+
+
+class ByClass(AnchorScheme):
+    """An anchor per class."""
+
+    def targets(
+        self, context: VisitContext, shared: Named, latent: Tensor, batch: Batch
+    ) -> Targets:
+        anchors = self.slot_anchors(context, shared)
+        if self.settings.alignment.target == "closed-form":
+            return transport_targets(latent, batch, Target.of(anchors))
+        # As the authors' program does: as many samples of the anchor as there are rows.
+        samples = anchors.reparameterise(self.noise(context, batch, batch.row_counts))
+        return transport_targets(latent, batch, Target.of_samples(samples, batch.counts))
+
+    def calibration(
+        self, context: VisitContext, shared: Named, apply: Apply, batch: Batch
+    ) -> Tensor:
+        clients = len(batch.x)
+        noise = self.noise(context, batch, [self.settings.alignment.anchor_samples] * clients)
+        samples = self.slot_anchors(context, shared).reparameterise(noise)
+        scores = self.anchor_scores(context, apply(samples.flatten(1, 2)))
+        return calibration_loss(scores, self.seen(context).classes[:clients])
+
+    def anchor_scores(self, context: VisitContext, scores: Tensor) -> Tensor:
+        """Scores of what anchors stand for, from scores of classes."""
+        del context
+        return scores
+
+    def predict(self, context: VisitContext, shared: Named, latent: Tensor) -> Tensor:
+        del context
+        anchors = self.all_anchors(shared)
+        each = [anchors[:, c].log_density(latent) for c in range(self.num_anchors)]
+        return torch.stack(each, dim=-1)
+
+    def rows_of_anchors(self, context: VisitContext, client: ClientData) -> Mapping[int, int]:
+        del context
+        return client.class_counts
+
+    def all_anchors(self, shared: Named) -> Gaussian:
+        """Each client's own copies of all anchors."""
+        return Anchors(shared[MEAN], shared.get(FACTOR)).gaussian(self.settings.anchors)
+
+    def slot_anchors(self, context: VisitContext, shared: Named) -> Gaussian:
+        """Anchors of each client's own classes, slot by slot; unused slots hold any anchor."""
+        clients = torch.arange(len(shared[MEAN]))[:, None]
+        slots = self.seen(context).classes[: len(clients)].clamp_min(0)
+        return self.all_anchors(shared)[clients, slots]
