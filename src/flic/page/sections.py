@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flic.page import charts, marks
+from flic.page import charts, latent_charts, marks
 from flic.page.charts import Chart
 from flic.page.contents import Report, VerdictRow, Word
 from flic.page.figures import (
@@ -19,6 +19,7 @@ from flic.page.figures import (
     size,
 )
 from flic.page.markup import Markup, el, join
+from flic.page.names import distinct
 from flic.page.tables import row_name, table, table_frame
 from flic.page.traffic_table import traffic_table
 from flic.runs.latent import AlignmentCell, Split
@@ -139,7 +140,7 @@ def _interval(row: VerdictRow, report: Report) -> Markup:
 
 def _candidates(report: Report) -> Section | None:
     methods = list(report.candidates)
-    clients = charts.distinct(name for own in report.candidates.values() for name in own)
+    clients = distinct(name for own in report.candidates.values() for name in own)
     if not clients:
         return None
     rows: list[Sequence[str]] = []
@@ -213,7 +214,7 @@ def _latent(report: Report) -> Section | None:
     view = report.latent
     if view is None or not view.points:
         return None
-    labels, clients = charts.latent_labels(view), charts.latent_clients(view)
+    labels, clients = latent_charts.latent_labels(view), latent_charts.latent_clients(view)
     legend = el(
         "div",
         _legend(report.group.capitalize(), "label", labels, marks.class_swatch),
@@ -227,9 +228,9 @@ def _latent(report: Report) -> Section | None:
     if len(clients) > len(marks.SHAPES):
         said.append("Shapes come again; choose a client to see its rows alone.")
     caption = " ".join([*said, view.caption])
-    switch = _switch("plot-latent", charts.splits(p.split for p in view.points))
+    switch = _switch("plot-latent", latent_charts.splits(p.split for p in view.points))
     body = join(switch, legend, _figure("plot-latent", caption.strip()))
-    drawn = {"plot-latent": charts.latent(view, report.group)}
+    drawn = {"plot-latent": latent_charts.latent(view, report.group)}
     return Section("latent", "The latent space", body, drawn)
 
 
@@ -260,7 +261,7 @@ def _alignment(report: Report) -> Section | None:
     cells: dict[tuple[str, str], dict[Split, AlignmentCell]] = {}
     for cell in report.alignment:
         cells.setdefault((cell.client, cell.label), {})[cell.split] = cell
-    which = charts.splits(c.split for c in report.alignment)
+    which = latent_charts.splits(c.split for c in report.alignment)
     rows = [
         [client, row_name(label), *(_w2sq(found.get(split)) for split in which)]
         for (client, label), found in cells.items()
@@ -281,14 +282,14 @@ def _alignment(report: Report) -> Section | None:
         _switch("plot-alignment", which),
         el("div", _figure("plot-alignment", caption), el("div", whole), class_="pair"),
     )
-    drawn = {"plot-alignment": charts.alignment(report.alignment, report.group)}
+    drawn = {"plot-alignment": latent_charts.alignment(report.alignment, report.group)}
     return Section("alignment", "Alignment with the anchors", body, drawn)
 
 
 def _w2sq(cell: AlignmentCell | None) -> Markup:
     if cell is None:
         return join(UNKNOWN)
-    ends = el("small", f"[{charts.interval(cell)}]") if cell.low is not None else ""
+    ends = el("small", f"[{number(cell.low)}, {number(cell.high)}]") if cell.low is not None else ""
     return join(number(cell.w2sq), ends)
 
 

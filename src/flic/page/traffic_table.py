@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from flic.engine.traffic import ClientTraffic
-from flic.page import charts
 from flic.page.figures import count, size
 from flic.page.markup import Markup, el, join
+from flic.page.names import in_order
 from flic.page.tables import SHOWN, row_name, show_all, table_frame
 
 
@@ -30,7 +30,7 @@ def _everyone(traffic: Sequence[ClientTraffic]) -> Markup:
         for tensor in own.tensors:
             key = (tensor.name, tuple(tensor.shape), tensor.bytes)
             times[key] = times.get(key, 0) + tensor.times
-    order = {name: i for i, name in enumerate(charts.in_order(name for name, *_ in times))}
+    order = {name: i for i, name in enumerate(in_order(name for name, *_ in times))}
     tensors = [_tensor_row(*key, times[key]) for key in sorted(times, key=lambda k: order[k[0]])]
     total = sum(own.total for own in traffic)
     return el("tbody", _head_row(el("em", "all clients"), total, len(tensors)), *tensors)

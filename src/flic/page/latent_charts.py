@@ -1,0 +1,173 @@
+"""Charts of the latent space: the rows of clients, and their distances to the anchors."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from flic.page import marks
+from flic.page.charts import FEW, HOVER, Chart
+from flic.page.contents import Group
+from flic.page.figures import number
+from flic.page.names import distinct, in_order, plain
+from flic.runs.latent import AlignmentCell, Anchor, Latent, LatentPoint, Split
+
+READABLE = 28  # names that an axis has room for
+WRITTEN_CELLS = 120  # cells up to which a heat map has its numbers written in
+TALLEST = 560  # pixels of a chart
+
+
+def splits(found: Iterable[Split]) -> list[Split]:
+    """The splits there are, training rows first."""
+    return sorted(set(found), reverse=True)
+
+
+# ---- rows --------------------------------------------------------------------------------
+
+
+def latent_labels(view: Latent) -> list[str]:
+    """Classes of the view, in the order of their colours."""
+    return in_order([a.label for a in view.anchors] + [p.label for p in view.points])
+
+
+def latent_clients(view: Latent) -> list[str]:
+    """Clients of the view, in the order of their shapes."""
+    return distinct(p.client for p in view.points)
+
+
+def latent(view: Latent, group: Group) -> Chart:
+    """Rows in the colour of their class and the shape of their client; anchors as stars."""
+    labels = {label: place for place, label in enumerate(latent_labels(view))}
+    clients = {client: place for place, client in enumerate(latent_clients(view))}
+    which = splits(p.split for p in view.points)
+    rows: dict[tuple[Split, str], list[LatentPoint]] = {
+        (split, label): [] for split in which for label in labels
+    }
+    for point in view.points:
+        rows[point.split, point.label].append(point)
+    data = [
+        _cloud(own, group, labels[label], clients) | {"visible": split == which[0]}
+        for (split, label), own in rows.items()
+        if own
+    ]
+    data += [_star(anchor, group, labels[anchor.label]) for anchor in view.anchors]
+    axis = {"showticklabels": False, "showgrid": False, "showline": True}
+    axis |= {"mirror": True, "ticks": ""}
+    same_scale = {"scaleanchor": "x", "scaleratio": 1}
+    layout = {"height": TALLEST, "xaxis": axis, "yaxis": axis | same_scale, "margin": {"b": 12}}
+    return {"data": data, "layout": layout}
+
+
+def _cloud(
+    own: Sequence[LatentPoint], group: Group, label: int, clients: Mapping[str, int]
+) -> dict[str, Any]:
+    """Rows of one split and one class, which has the place `label`."""
+    filling = marks.fill(label)
+    marker = {
+        "color": marks.colour(label),
+        "symbol": [marks.shape(clients[p.client]) + filling for p in own],
+        "size": 7,
+        "line": {"width": 1.2 if "open" in filling else 0.4},
+    }
+    texts = [f"{plain(p.client, 60)}<br>{group} {plain(p.label, 60)}" for p in own]
+    seen = {"customdata": [clients[p.client] for p in own]}
+    return _scatter(own, texts, marker) | seen | {"meta": {"split": own[0].split, "label": label}}
+
+
+def _star(anchor: Anchor, group: Group, label: int) -> dict[str, Any]:
+    marker = {
+        "color": marks.colour(label),
+        "symbol": marks.star(label),
+        "size": 18,
+        "line": {"width": 1.6},
+    }
+    text = f"anchor of {group} {plain(anchor.label, 60)}"
+    return _scatter([anchor], [text], marker) | {"meta": {"anchor": True, "label": label}}
+
+
+def _scatter(
+    own: Sequence[LatentPoint] | Sequence[Anchor], texts: Sequence[str], marker: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [_short(p.x) for p in own],
+        "y": [_short(p.y) for p in own],
+        "text": texts,
+        "hovertemplate": HOVER,
+        "marker": marker,
+    }
+
+
+def _short(value: float) -> float:
+    """Enough figures for a screen, which keeps the page small."""
+    return float(f"{value:.4g}")
+
+
+# ---- distances ---------------------------------------------------------------------------
+
+
+def alignment(cells: Sequence[AlignmentCell], group: Group) -> Chart:
+    """W₂² per client and class, a map for each split on one logarithmic scale of colours."""
+    clients, labels = distinct(c.client for c in cells), in_order(c.label for c in cells)
+    which = splits(c.split for c in cells)
+    look = _colour_scale([c.w2sq for c in cells]) | {"xgap": 1}
+    look |= {"ygap": 1 if len(clients) <= FEW else 0}
+    if len(clients) * len(labels) <= WRITTEN_CELLS:
+        look |= {"texttemplate": "%{text}"}
+    data = []
+    for split in which:
+        found = {(c.client, c.label): c for c in cells if c.split == split}
+        grid = [[found.get((client, label)) for label in labels] for client in clients]
+        shown = {"visible": split == which[0], "meta": {"split": split}}
+        data.append(_map(grid, group, floor=look["zmin"]) | shown | look)
+    layout = {
+        "height": min(TALLEST, 120 + 30 * len(clients)),
+        "xaxis": {"title": {"text": group}, "showgrid": False} | _names(labels),
+        "yaxis": {"autorange": "reversed", "showgrid": False} | _names(clients),
+    }
+    return {"data": data, "layout": layout}
+
+
+def _map(
+    grid: Sequence[Sequence[AlignmentCell | None]], group: Group, *, floor: float
+) -> dict[str, Any]:
+    """Cells in rows of clients and columns of classes; None leaves a gap."""
+    return {
+        "type": "heatmap",
+        "x": list(range(len(grid[0]))),
+        "y": list(range(len(grid))),
+        "z": [[None if c is None else _log(c.w2sq, floor) for c in row] for row in grid],
+        "text": [["" if c is None else number(c.w2sq) for c in row] for row in grid],
+        "customdata": [["" if c is None else _cell_text(c, group) for c in row] for row in grid],
+        "hovertemplate": "%{customdata}<extra></extra>",
+        "hoverongaps": False,
+    }
+
+
+def _colour_scale(values: Sequence[float]) -> dict[str, Any]:
+    """Colours over the logarithms of the values, at most three decades of them."""
+    highest = max(*values, 1e-12)
+    low, high = math.log10(max(*(min(values), highest * 1e-3), 1e-15)), math.log10(highest)
+    ticks = [low + (high - low) * i / 4 for i in range(5)] if high > low else [low]
+    bar = {"title": {"text": "W₂²"}, "thickness": 12, "outlinewidth": 0}
+    bar |= {"tickvals": ticks, "ticktext": [number(10**tick) for tick in ticks]}
+    return {"zmin": low, "zmax": high, "colorscale": "Cividis", "colorbar": bar}
+
+
+def _log(value: float, floor: float) -> float:
+    return _short(max(math.log10(value), floor)) if value > 0 else floor
+
+
+def _cell_text(cell: AlignmentCell, group: Group) -> str:
+    where = f"{plain(cell.client, 60)}<br>{group} {plain(cell.label, 60)}"
+    found = f"{where}<br>W₂² {number(cell.w2sq)}"
+    if cell.low is None:
+        return f"{found}, no interval"
+    return f"{found} [{number(cell.low)}, {number(cell.high)}]"
+
+
+def _names(names: Sequence[str]) -> dict[str, Any]:
+    """Ticks with names, as many as can be read."""
+    every = -(-len(names) // READABLE)
+    shown = list(range(0, len(names), every))
+    return {"tickvals": shown, "ticktext": [plain(names[i], 20) for i in shown], "zeroline": False}
