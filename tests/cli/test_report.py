@@ -36,7 +36,11 @@ def test_metrics_for_tensorboard(run, flic_here, tmp_path):
 
 @pytest.mark.parametrize(
     ("package", "extra", "options"),
-    [("plotly", "report", []), ("tensorboard", "tensorboard", ["--tensorboard", "logs"])],
+    [
+        ("jinja2", "report", []),
+        ("plotly", "report", []),
+        ("tensorboard", "tensorboard", ["--tensorboard", "logs"]),
+    ],
 )
 def test_a_missing_package_gets_the_command_that_brings_it(
     run, flic_here, monkeypatch, tmp_path, package, extra, options
@@ -47,6 +51,7 @@ def test_a_missing_package_gets_the_command_that_brings_it(
     monkeypatch.setitem(sys.modules, package, None)
     said = flic_here("report", "run", *options)
     assert said.code == 2
+    assert package in said.err
     assert f"pip install 'flic[{extra}]'" in said.err
     assert len(said.err.splitlines()) == 1
     assert not (run / "report.html").exists()

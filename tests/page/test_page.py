@@ -9,7 +9,6 @@ import pytest
 from flic.page.contents import Measure, Report
 from flic.page.figures import difference, number, prose, score, size
 from flic.page.html import render
-from flic.page.markup import Markup, el
 
 
 def without_library(page: str) -> str:
@@ -158,11 +157,17 @@ def test_numbers_that_are_not_finite_do_not_break_the_page(hospitals, bad):
     assert set(charts["plot-losses"]["data"][0]["y"]) == {None}
 
 
-def test_text_is_escaped_and_markup_is_not():
-    assert el("p", "<b>", Markup("<i>")) == "<p>&lt;b&gt;<i></p>"
-    assert el("p", class_='"', hidden=True, title=None, data_x=3) == (
-        '<p class="&quot;" hidden data-x="3"></p>'
-    )
+def test_text_is_escaped_in_elements_attributes_and_data(hospitals):
+    bad = "</script><b title='\">&"
+    measure = Measure(bad, percent=False)
+    page = without_library(render(replace(hospitals, title=bad, measure=measure, notes=[bad])))
+    assert bad not in page
+    spelled = "&lt;/script&gt;&lt;b title=&#39;&#34;&gt;&amp;"
+    assert f"<h1>{spelled}</h1>" in page
+    assert f'aria-label="Test {spelled}"' in page
+    assert f"<li>{spelled}</li>" in page
+    data = re.search(r'id="charts">(.*?)</script>', page, re.DOTALL)
+    assert bad in json.loads(data[1])["plot-gains"]["layout"]["xaxis"]["title"]["text"]
 
 
 @pytest.mark.parametrize(

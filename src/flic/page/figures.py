@@ -43,7 +43,7 @@ def size(num_bytes: int) -> str:
     return f"{num_bytes} B"
 
 
-def count(num: int, noun: str) -> str:
+def counted(num: int, noun: str) -> str:
     """A number of things, e.g. "1 client" or "1,200 clients"."""
     return f"{num:,} {noun}" if num == 1 else f"{num:,} {noun}s"
 

@@ -1,7 +1,7 @@
 """Charts of the latent space: the rows of clients, and their distances to the anchors."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flic.page import marks
@@ -14,38 +14,43 @@ from flic.runs.latent import AlignmentCell, Anchor, Latent, LatentPoint, Split
 READABLE = 28  # names that an axis has room for
 WRITTEN_CELLS = 120  # cells up to which a heat map has its numbers written in
 TALLEST = 560  # pixels of a chart
+SPLITS: Mapping[Split, str] = {"train": "Training rows", "test": "Test rows"}
 
 
-def splits(found: Iterable[Split]) -> list[Split]:
-    """The splits there are, training rows first."""
-    return sorted(set(found), reverse=True)
+def splits(found: Sequence[LatentPoint] | Sequence[AlignmentCell]) -> dict[Split, str]:
+    """Titles of the splits there are, training rows first."""
+    own = {one.split for one in found}
+    return {split: title for split, title in SPLITS.items() if split in own}
 
 
 # ---- rows --------------------------------------------------------------------------------
 
 
-def latent_labels(view: Latent) -> list[str]:
+def class_marks(view: Latent) -> dict[str, marks.Swatch]:
     """Classes of the view, in the order of their colours."""
-    return in_order([a.label for a in view.anchors] + [p.label for p in view.points])
+    labels = in_order([a.label for a in view.anchors] + [p.label for p in view.points])
+    return {label: marks.class_swatch(place) for place, label in enumerate(labels)}
 
 
-def latent_clients(view: Latent) -> list[str]:
+def client_marks(view: Latent) -> dict[str, marks.Swatch]:
     """Clients of the view, in the order of their shapes."""
-    return distinct(p.client for p in view.points)
+    clients = distinct(p.client for p in view.points)
+    return {client: marks.client_swatch(place) for place, client in enumerate(clients)}
 
 
 def latent(view: Latent, group: Group) -> Chart:
     """Rows in the colour of their class and the shape of their client; anchors as stars."""
-    labels = {label: place for place, label in enumerate(latent_labels(view))}
-    clients = {client: place for place, client in enumerate(latent_clients(view))}
-    which = splits(p.split for p in view.points)
+    labels = {label: place for place, label in enumerate(class_marks(view))}
+    clients = {client: place for place, client in enumerate(client_marks(view))}
+    which = splits(view.points)
+    first, *_ = which
     rows: dict[tuple[Split, str], list[LatentPoint]] = {
         (split, label): [] for split in which for label in labels
     }
     for point in view.points:
         rows[point.split, point.label].append(point)
     data = [
-        _cloud(own, group, labels[label], clients) | {"visible": split == which[0]}
+        _cloud(own, group, labels[label], clients) | {"visible": split == first}
         for (split, label), own in rows.items()
         if own
     ]
@@ -109,7 +114,8 @@ def _short(value: float) -> float:
 def alignment(cells: Sequence[AlignmentCell], group: Group) -> Chart:
     """W₂² per client and class, a map for each split on one logarithmic scale of colours."""
     clients, labels = distinct(c.client for c in cells), in_order(c.label for c in cells)
-    which = splits(c.split for c in cells)
+    which = splits(cells)
+    first, *_ = which
     look = _colour_scale([c.w2sq for c in cells]) | {"xgap": 1}
     look |= {"ygap": 1 if len(clients) <= FEW else 0}
     if len(clients) * len(labels) <= WRITTEN_CELLS:
@@ -118,7 +124,7 @@ def alignment(cells: Sequence[AlignmentCell], group: Group) -> Chart:
     for split in which:
         found = {(c.client, c.label): c for c in cells if c.split == split}
         grid = [[found.get((client, label)) for label in labels] for client in clients]
-        shown = {"visible": split == which[0], "meta": {"split": split}}
+        shown = {"visible": split == first, "meta": {"split": split}}
         data.append(_map(grid, group, floor=look["zmin"]) | shown | look)
     layout = {
         "height": min(TALLEST, 120 + 30 * len(clients)),

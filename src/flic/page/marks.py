@@ -4,7 +4,7 @@ Colours are those of Okabe and Ito, told apart by colour-blind people; with more
 they come again as open, dotted and open dotted marks.
 """
 
-from flic.page.markup import Markup, el
+from typing import NamedTuple
 
 COLOURS = (
     "#0072B2",
@@ -52,20 +52,23 @@ def shape(place: int) -> str:
     return tuple(SHAPES)[place % len(SHAPES)]
 
 
-def class_swatch(place: int) -> Markup:
-    """The mark of a class in the legend."""
-    return _icon(SHAPES["circle"], colour(place), fill(place))
+class Swatch(NamedTuple):
+    """A mark in the legend: its path, and the paints of its inside, its edge and its spot."""
+
+    path: str
+    fill: str
+    stroke: str
+    spot: str | None
 
 
-def client_swatch(place: int) -> Markup:
-    """The mark of a client in the legend."""
-    return _icon(SHAPES[shape(place)], "currentColor", "")
+def class_swatch(place: int) -> Swatch:
+    """The mark of the class at that place."""
+    paint, filling = colour(place), fill(place)
+    is_open = "open" in filling
+    spot = (paint if is_open else "currentColor") if "dot" in filling else None
+    return Swatch(SHAPES["circle"], "none" if is_open else paint, paint, spot)
 
 
-def _icon(path: str, paint: str, filling: str) -> Markup:
-    inner = "none" if "open" in filling else paint
-    drawn = [el("path", d=path, fill=inner, stroke=paint, stroke_width=1.5)]
-    if "dot" in filling:
-        spot = paint if "open" in filling else "currentColor"
-        drawn.append(el("circle", cx=8, cy=8, r=2, fill=spot))
-    return el("svg", *drawn, viewBox="0 0 16 16", aria_hidden="true", class_="swatch")
+def client_swatch(place: int) -> Swatch:
+    """The mark of the client at that place."""
+    return Swatch(SHAPES[shape(place)], "currentColor", "currentColor", None)
