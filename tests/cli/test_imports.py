@@ -9,7 +9,8 @@ import pytest
 
 pytestmark = pytest.mark.process
 
-HEAVY = {"torch", "sklearn", "scipy", "pandas", "pyarrow", "flwr", "plotly", "matplotlib"}
+HEAVY = {"torch", "sklearn", "scipy", "pandas", "pyarrow", "flwr"}
+HEAVY |= {"jinja2", "plotly", "matplotlib"}
 
 WATCHED = """
 import sys
