@@ -83,17 +83,14 @@ def gains(found: Gains, measure: Measure) -> Chart:
     along, across = ("x", "y") if named else ("y", "x")
     ranks = list(range(1, len(ordered) + 1))
     scale = 100 if measure.percent else 1
+    symbols, colours = zip(*map(_gain_mark, ordered), strict=True)
     trace = {
         "type": "scatter",
         "mode": "markers",
         along: [scale * g.gain for g in ordered],
         across: ranks,
         f"error_{along}": _error(ordered, scale),
-        "marker": {
-            "size": 11 if named else 6,
-            "symbol": [_gain_mark(g)[0] for g in ordered],
-            "color": [_gain_mark(g)[1] for g in ordered],
-        },
+        "marker": {"size": 11 if named else 6, "symbol": symbols, "color": colours},
         "text": [_gain_text(g, measure) for g in ordered],
         "hovertemplate": HOVER,
     }
