@@ -1,7 +1,4 @@
-"""What all readers of files have in common: Arrow's batches, and names that occur once.
-
-Part 1 of the flow, for tables.
-"""
+"""Common parts of all file readers: Arrow batches, and the check that column names are unique."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -15,7 +12,7 @@ from flic.errors import DataError
 
 @dataclass(frozen=True)
 class Source:
-    """An open file: what its columns are, and its rows in batches."""
+    """An open file: its schema, and its rows in batches."""
 
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
@@ -24,7 +21,7 @@ class Source:
 def within(
     batches: Iterable[pa.RecordBatch], most: int, error: DataError
 ) -> Iterator[pa.RecordBatch]:
-    """The batches, as long as they take at most so many bytes; then the error."""
+    """Yield batches until they take more than `most` bytes, then raise the error."""
     taken = 0
     for batch in batches:
         taken += batch.nbytes
@@ -35,14 +32,14 @@ def within(
 
 def to_pandas(table: pa.Table) -> pd.DataFrame:
     """The same rows as a pandas frame."""
-    # The names of columns count, not what pandas once noted beside them about an index; it would
-    # be read all the same if it were there.
+    # Only the columns count. pandas stores notes about an index in the metadata, and would use
+    # them even with `ignore_metadata` if they were still there.
     bare = table.replace_schema_metadata()
     return bare.to_pandas(ignore_metadata=True, date_as_object=False)
 
 
 def refuse_repeated(who: object, names: list[str]) -> None:
-    """Refuse a name that two columns have."""
+    """Refuse a column name that occurs twice."""
     repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
         listed = ", ".join(f"'{name}'" for name in repeated)
@@ -53,5 +50,5 @@ def refuse_repeated(who: object, names: list[str]) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, in one line."""
+    """The message of an error, in one line."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,6 +1,6 @@
-"""What a person should know about the tables before a fit: facts, suspicions and all problems.
+"""Check of the tables before a fit: facts, suspicions and all problems.
 
-Part 1 of the flow, for tables: `flic check` shows it, `flic init` takes its suggestions from it.
+`flic check` shows it; `flic init` takes its suggestions from it.
 """
 
 from collections import Counter
@@ -70,7 +70,7 @@ class SharedColumn:
 
 @dataclass(frozen=True)
 class Check:
-    """Everything that `flic check` says."""
+    """Everything that `flic check` reports."""
 
     task: str | None
     classes: tuple[str, ...]
@@ -81,13 +81,13 @@ class Check:
     notices: tuple[str, ...]
 
     def summary(self) -> dict[str, Any]:
-        """All of it as plain values."""
+        """The whole check as plain values."""
         return {"sound": not self.problems, **asdict(self)}
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A check, and what was read for it."""
+    """A check, with the file and the tables that were read for it."""
 
     check: Check
     file: FederationFile | None = None
@@ -95,7 +95,7 @@ class Checked:
 
 
 def check_federation(path: Path) -> Checked:
-    """What there is to say about the federation that a file describes."""
+    """Check the federation that a file describes."""
     try:
         file, problems = describe(read_toml(path))
     except ConfigError as error:
@@ -119,7 +119,7 @@ def _nothing(problems: Sequence[str], notices: Sequence[str] = ()) -> Check:
 def check_tables(
     federation: TableFederation, problems: Sequence[str] = (), notices: Sequence[str] = ()
 ) -> Check:
-    """What there is to say about tables that were read."""
+    """Check tables that were read."""
     clients = tuple(_client(table, federation) for table in federation.tables)
     shared = _shared(federation.tables)
     warnings = [*_about_kinds(federation.tables), *_about_classes(clients, federation)]
@@ -209,7 +209,7 @@ def _about_kinds(tables: Sequence[SiloTable]) -> Iterator[str]:
 
 
 def _about_classes(clients: Sequence[ClientCheck], federation: TableFederation) -> Iterator[str]:
-    """Classes that a mistyped label may have made: nearly of one name, or of very few rows."""
+    """Classes that may come from a mistyped label: nearly the same name, or very few rows."""
     if not isinstance(federation.task, Classification):
         return
     by_word: dict[str, list[str]] = {}

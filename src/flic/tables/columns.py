@@ -1,7 +1,6 @@
-"""From raw values to typed columns: what kind each column is, and rows in the form of their kinds.
+"""Typed columns from raw values: the kind of each column, and the rows in the form of their kinds.
 
-Part 1 of the flow, for tables. `find_columns` looks once, at fitting; `conform` puts any later
-rows into the same columns.
+`find_columns` looks once, at fitting; `conform` puts any later rows into the same columns.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,13 +31,13 @@ from flic.tables.values import (
 FEW_LEVELS = 40
 FEW_LEVELS_SHARE = 0.2
 LONG_TEXT = 20  # letters, on average
-MOSTLY = 0.5  # share of the rows from which words among numbers or dates are questioned
+MOSTLY = 0.5  # share of numbers or dates from which the other values are reported as mixed types
 _EXAMPLES = 3
 
 
 @dataclass(frozen=True)
 class Found:
-    """Feature columns of a frame, and what is to be said about the others."""
+    """Feature columns of a frame, and messages about the others."""
 
     columns: tuple[Column, ...]
     notices: tuple[str, ...]
@@ -46,7 +45,7 @@ class Found:
 
 
 def find_columns(frame: pd.DataFrame, declared: Declared) -> tuple[Column, ...]:
-    """Feature columns of a raw frame with their kinds; the label column is to be dropped.
+    """Feature columns of a raw frame with their kinds; drop the label column first.
 
     Raises:
         DataError: listing every column whose values do not fit together.
@@ -58,7 +57,7 @@ def find_columns(frame: pd.DataFrame, declared: Declared) -> tuple[Column, ...]:
 
 
 def look_at_columns(frame: pd.DataFrame, declared: Declared) -> Found:
-    """The columns that can be used, and everything that is wrong with the others."""
+    """Find the columns that can be used, and all problems of the others."""
     columns: list[Column] = []
     empty: list[str] = []
     problems: list[str] = []
@@ -83,7 +82,7 @@ def look_at_columns(frame: pd.DataFrame, declared: Declared) -> Found:
 
 
 def as_others(frame: pd.DataFrame, declared: Declared, kinds: Mapping[str, Kind]) -> Declared:
-    """Declarations with the kinds that others give to columns of which nothing is said.
+    """Declarations, with other clients' kinds for columns that are not declared.
 
     A column whose values are not of that kind keeps its own.
     """
@@ -123,7 +122,7 @@ def _kind(values: np.ndarray) -> Kind:
     numbers = [level for level in levels if parse_number(level) is not None]
     if len(numbers) == len(levels):
         return "category" if any(map(is_code, levels)) else "number"
-    # With words, or days that are none, among them: these are questioned.
+    # A few words or impossible days may be among them: these are reported later.
     if _are_mostly(known, levels, lambda level: parse_number(level) is not None):
         return "number"
     if _are_mostly(known, levels, looks_like_date):
@@ -132,7 +131,7 @@ def _kind(values: np.ndarray) -> Kind:
 
 
 def _are_mostly(known: Sequence[str], levels: Iterable[str], test: Callable[[str], bool]) -> bool:
-    """Whether most values pass a test, which each level takes once."""
+    """Whether most values pass a test; each level is tested once."""
     passed = {level for level in levels if test(level)}
     return sum(value in passed for value in known) >= MOSTLY * len(known)
 
@@ -146,7 +145,7 @@ def _is_free_text(known: Sequence[str], levels: int) -> bool:
 
 
 def _wrong(name: str, values: np.ndarray, kind: Kind, *, is_declared: bool) -> str | None:
-    """What is wrong with the values of a column of this kind, if anything."""
+    """Problem with the values of a column of this kind, if any."""
     known = [value for value in values if value is not None]
     if sum(map(has_decimal_comma, known)) > len(known) / 2 and kind in ("number", "category"):
         if is_declared and kind == "category":
@@ -187,7 +186,7 @@ def _mixed(name: str, bad: list[tuple[int, str]], known: int, kind: Kind, is_dec
 
 @dataclass(frozen=True)
 class BadValues:
-    """Values of one column that are none of its kind."""
+    """Values of one column that are not of its kind."""
 
     kind: Kind
     count: int
@@ -197,7 +196,7 @@ class BadValues:
 
 @dataclass(frozen=True)
 class Oddities:
-    """What was odd about some rows: their columns, and single values by column."""
+    """Oddities of some rows: in their columns, and in single values by column."""
 
     names: tuple[str, ...]
     bad: Mapping[str, BadValues]
@@ -206,10 +205,10 @@ class Oddities:
 def conform(
     frame: pd.DataFrame, columns: Sequence[Column], declared: Declared
 ) -> tuple[pd.DataFrame, Oddities]:
-    """Rows of a raw frame in the form of `columns`, in their order, and what was odd about them.
+    """Rows of a raw frame in the form and order of `columns`, and their oddities.
 
-    Columns that are absent, and values that are none of their kind, are missing; columns that
-    are not known go unused.
+    Absent columns, and values that are not of their kind, count as missing; unknown columns are
+    not used.
     """
     formed_columns: dict[str, pd.Series] = {}
     found: dict[str, BadValues] = {}
@@ -228,7 +227,7 @@ def conform(
 
 
 def about_bad(column: str, bad: BadValues) -> str:
-    """What was done about values that are none of their kind."""
+    """Message about values that are not of their kind and count as missing."""
     return (
         f"{bad.count} values of column '{column}' are no {bad.kind}, the first '{bad.first}' in "
         f"row {bad.row}; they count as missing."

@@ -1,7 +1,4 @@
-"""Queries on SQLite and DuckDB files, which can only read, and come to an end.
-
-Part 1 of the flow, for tables.
-"""
+"""Queries on SQLite and DuckDB files: read-only, and limited in time and memory."""
 
 import re
 import sqlite3
@@ -21,13 +18,13 @@ from flic.tables.arrow import first_line, refuse_repeated, to_pandas, within
 SUFFIXES = (".sqlite", ".db", ".duckdb")
 
 MAX_SECONDS = 60.0
-"""That a query may take."""
+"""Longest time that a query may take."""
 
 MEMORY_MB = 1024
-"""That DuckDB may work with."""
+"""Memory that DuckDB may use."""
 
 _ROW_BYTES = 2**26
-"""Of one row in SQLite, columns that are not asked for included."""
+"""Largest row in SQLite, including columns that are not asked for."""
 
 _SELECT = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
 _READING = {
@@ -61,7 +58,7 @@ def read_query(
 
 
 def _only_reading(action: int, *about: object) -> int:
-    """Refuse whatever writes, in this file or another: read-only mode stops the first alone."""
+    """Refuse all writing, in this file or another: read-only mode protects only this file."""
     del about
     return sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY
 
@@ -88,7 +85,7 @@ def _too_many(path: Path, max_bytes: int) -> DataError:
 
 @contextmanager
 def _stopped_after(seconds: float, stop: Callable[[], None]) -> Generator[Event]:
-    """Call `stop` from a thread of its own after so many seconds; whether it was called."""
+    """Call `stop` from another thread after some seconds; the event is set if it was called."""
     stopped = Event()
 
     def end() -> None:
@@ -102,7 +99,7 @@ def _stopped_after(seconds: float, stop: Callable[[], None]) -> Generator[Event]
         yield stopped
     finally:
         timer.cancel()
-        timer.join()  # a database that is closed cannot be interrupted any more
+        timer.join()  # a closed database cannot be interrupted any more
 
 
 def _sqlite(path: Path, query: str, max_bytes: int, max_seconds: float) -> pd.DataFrame:
@@ -146,7 +143,8 @@ def _duckdb(path: Path, query: str, max_bytes: int, max_seconds: float) -> pd.Da
             "pip install 'flic[duckdb]'"
         ) from None
     settings: dict[str, Any] = {
-        # Read-only is for this file; nor may a query read or write others, when memory ends least.
+        # Read-only protects only this file. A query must not read or write other files either,
+        # not even when memory runs out.
         "enable_external_access": "false",
         "temp_directory": "",
         "memory_limit": f"{MEMORY_MB}MB",
@@ -162,7 +160,7 @@ def _duckdb(path: Path, query: str, max_bytes: int, max_seconds: float) -> pd.Da
                 if relation is None:
                     raise _failed_query(path, "it gives no columns")
                 refuse_repeated(path, list(relation.columns))
-                # Closed before the database is: the file stays locked as long as rows can come.
+                # Close this before the database: an open reader keeps the file locked.
                 with pa.RecordBatchReader.from_stream(relation) as reader:
                     batches = within(reader, max_bytes, _too_many(path, max_bytes))
                     return to_pandas(pa.Table.from_batches(batches, reader.schema))

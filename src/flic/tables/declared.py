@@ -1,6 +1,6 @@
-"""What a person declares about columns, before anything is inferred from their values.
+"""Declarations about columns, made by a person before anything is inferred from the values.
 
-Part 1 of the flow, for tables: the keys that a federation file and each of its clients share.
+They are the keys that a federation file and each of its clients share.
 """
 
 import re
@@ -15,31 +15,31 @@ Kind = Literal["number", "boolean", "category", "text", "date"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 Raw = bool | int | float | str
-"""A value as it stands in a file."""
+"""A value as written in a file."""
 
 MISSING_MARKERS = ("", "NA", "N/A", "NaN", "null", "None", "?", ".")
-"""Texts that mean "missing" in any column, capital letters or not."""
+"""Texts that mean "missing" in any column, in capital letters or not."""
 
 EVERY_COLUMN = "*"
 """Key of `missing` that stands for all columns."""
 
 
 _UNNAMED = re.compile(r"(unnamed:? \d+|__index_level_\d+__)?", re.IGNORECASE)
-"""What flic, pandas and Arrow call a column without a heading, and a name of no letters."""
+"""Names that flic, pandas and Arrow give to a column without a heading, and the empty name."""
 
 
 def is_unnamed(column: str) -> bool:
-    """Whether a column only has a place, which means nothing to other clients."""
+    """Whether a column has a position but no name, so means nothing to other clients."""
     return _UNNAMED.fullmatch(column.strip()) is not None
 
 
 def is_list_of_values(value: object) -> bool:
-    """Whether it is a list of raw values, as TOML or Python gives it."""
+    """Whether it is a list of raw values, from TOML or Python."""
     return isinstance(value, list | tuple) and all(isinstance(v, Raw) for v in value)
 
 
 class Link(Section):
-    """What a column is called where it is shared, and how it gets into the shared unit."""
+    """Shared name of a column, and the conversion to the shared unit."""
 
     name: str = Field(min_length=1)
     factor: float = 1.0  # value in the shared unit = factor · value + offset
@@ -61,7 +61,7 @@ class Declared(Section):
     """Columns to leave out, kinds of columns, and values that mean "not measured"."""
 
     drop: tuple[str, ...] = ()
-    ids: tuple[str, ...] = ()  # left out as well: they tell rows apart, not what rows are like
+    ids: tuple[str, ...] = ()  # left out as well: they identify rows and do not describe them
     dates: tuple[str, ...] = ()
     numbers: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class Declared(Section):
     missing: dict[str, tuple[Raw, ...]] = Field(default_factory=dict)  # column, or "*" → values
     missing_markers: tuple[str, ...] = MISSING_MARKERS
     links: dict[str, Annotated[Link, BeforeValidator(_link)]] = Field(default_factory=dict)
-    unlinked: tuple[str, ...] = ()  # mean something else than columns of the same name elsewhere
+    unlinked: tuple[str, ...] = ()  # differ in meaning from columns of the same name elsewhere
 
     @field_validator("missing", mode="plain")
     @classmethod
@@ -84,7 +84,7 @@ class Declared(Section):
 
     @classmethod
     def of_kinds(cls, kinds: Mapping[str, Kind]) -> "Declared":
-        """Columns with their kinds; what is a boolean is seen from its values alone."""
+        """Declarations of kinds; booleans are only recognised by their values."""
 
         def named(kind: Kind) -> tuple[str, ...]:
             return tuple(name for name, own in kinds.items() if own == kind)
@@ -108,15 +108,15 @@ class Declared(Section):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Every column that is spoken of."""
+        """Every column that is mentioned."""
         measured = [name for name in self.missing if name != EVERY_COLUMN]
         linked = [*self.links, *self.unlinked]
         return tuple(dict.fromkeys([*self.left_out, *self.kinds, *measured, *linked]))
 
     def shared_name(self, column: str, client: str, kind: Kind | None = None) -> str:
-        """What a client's column is called among all clients.
+        """Name of a client's column among all clients.
 
-        Dates and texts are its own unless it says in `links` that they are shared.
+        Dates and texts are private unless the client links them in `links`.
         """
         private = kind in ("date", "text") and column not in self.links
         if private or column in self.unlinked:
@@ -134,7 +134,7 @@ class Declared(Section):
         ]
 
     def over(self, default: "Declared") -> "Declared":
-        """This one on top of `default`: what is said here of a column replaces what is there."""
+        """Merge with `default`: what is declared here for a column replaces what is there."""
         said = {*self.left_out, *self.kinds}
         lists = {
             key: (*(n for n in getattr(default, key) if n not in said), *getattr(self, key))
@@ -150,12 +150,12 @@ class Declared(Section):
         )
 
     def apart(self, columns: Iterable[str]) -> "Declared":
-        """The same with columns that have no name linked with nobody's, unless `links` says so."""
+        """Copy in which unnamed columns are linked with no other's, unless `links` says so."""
         unnamed = [c for c in columns if is_unnamed(c) and c not in (*self.links, *self.unlinked)]
         return self.model_copy(update={"unlinked": (*self.unlinked, *unnamed)}) if unnamed else self
 
     def only(self) -> "Declared":
-        """The declarations alone, of a description that says more."""
+        """Only the declarations of a description that has more keys."""
         return Declared(**{name: getattr(self, name) for name in self.model_fields_set & _KEYS})
 
     def _by_kind(self) -> Iterator[tuple[Kind, tuple[str, ...]]]:

@@ -1,6 +1,6 @@
 """Text files whose values are separated by a comma, semicolon, tab or bar.
 
-Part 1 of the flow, for tables. Values stay text: what they are is judged once, by `columns`.
+Values stay text: only `columns` decides on their kinds.
 """
 
 import codecs
@@ -19,13 +19,13 @@ from flic.errors import DataError
 from flic.tables.arrow import Source, refuse_repeated
 
 _DELIMITERS = (",", ";", "\t", "|")
-_OTHER_DELIMITERS = (":", "^", "~", " ")  # recognised to be told, not read
+_OTHER_DELIMITERS = (":", "^", "~", " ")  # recognised for the error message, not read
 _HEAD_ROWS = 50
 _BLOCK_BYTES = 2**22
 
 
 def open_delimited(path: Path, file: Any, encoding: str) -> Source:
-    """Columns and batches of an open text file."""
+    """Schema and batches of an open text file."""
     encoding = _codec(path, encoding)
     head = _head(path, encoding)
     names = [name.strip() or f"unnamed {i}" for i, name in enumerate(head.heading, start=1)]
@@ -35,9 +35,9 @@ def open_delimited(path: Path, file: Any, encoding: str) -> Source:
 
 
 def _codec(path: Path, encoding: str) -> str:
-    """The encoding by its own name; plain UTF-8 may begin with a byte-order mark."""
+    """Standard name of an encoding."""
     try:
-        "".encode(encoding)  # refuses what turns bytes into bytes, such as base64
+        "".encode(encoding)  # refuses codecs from bytes to bytes, such as base64
         return codecs.lookup(encoding).name
     except (LookupError, ValueError):
         raise DataError(
@@ -48,7 +48,7 @@ def _codec(path: Path, encoding: str) -> str:
 
 @dataclass(frozen=True)
 class _Head:
-    """What the first lines of a text file tell."""
+    """Layout of a text file, found from its first lines."""
 
     heading: list[str]
     delimiter: str
@@ -86,9 +86,9 @@ def _fields(lines: list[str], delimiter: str) -> list[list[str]]:
 
 
 def _columns(lines: list[str], delimiter: str) -> tuple[float, int]:
-    """Share of rows that have as many fields as the heading, and that number; the more the better.
+    """Share of rows with as many fields as the heading, and that number; larger is better.
 
-    One column comes last: any text splits into one field per row.
+    One column ranks last, since any text splits into one field per row.
     """
     try:
         counts = [len(row) for row in _fields(lines, delimiter)]
@@ -122,7 +122,7 @@ def _text_batches(
     try:
         reader = pc.open_csv(
             file,
-            # One thread, so that a bad row is known by its number.
+            # One thread, so that a bad row has its line number.
             read_options=pc.ReadOptions(
                 use_threads=False,
                 block_size=_BLOCK_BYTES,
@@ -142,7 +142,7 @@ def _text_batches(
                 column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
             ),
         )
-        # Closed at once, also after an error: its thread would outlive the interpreter.
+        # Close it at once, also after an error: its thread would outlive the interpreter.
         with reader:
             for batch in reader:
                 last = batch if len(batch) else last
@@ -178,7 +178,7 @@ def _ragged(path: Path, row: Any) -> DataError:
 
 
 def _refuse_open_quote(path: Path, last: pa.RecordBatch) -> None:
-    """Refuse a quote that is never closed: it swallows all lines after it without an error."""
+    """Refuse a quote that is never closed: it takes in all later lines without an error."""
     ends = last.slice(len(last) - 1).to_pylist()[0].values()
     if not any("\n" in value for value in ends):
         return
@@ -192,7 +192,7 @@ def _refuse_open_quote(path: Path, last: pa.RecordBatch) -> None:
 
 
 def _not_encoded(path: Path, encoding: str) -> DataError:
-    """Where the text is not what its encoding says."""
+    """Error for text that is not in its declared encoding, with the first bad line."""
     with path.open("rb") as file:
         start = file.read(2)
     if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):

@@ -1,7 +1,6 @@
-"""A first federation.toml for files that nobody has described yet, commented and ready to edit.
+"""First federation.toml for files that nobody has described yet, commented and ready to edit.
 
-Part 1 of the flow, for tables: `flic init` writes it. What is certain is written as settings, what
-is only suspected as comments.
+`flic init` writes it. Certain facts become settings, suspicions become comments.
 """
 
 import math
@@ -31,7 +30,7 @@ def draft(
     """Text of a federation.toml in `folder` that describes the files, and what would stop a fit.
 
     Raises:
-        FlicError: a file is not there, none can be read, or none has such a label.
+        FlicError: a file is absent, no file can be read, or no file has such a label.
     """
     _refuse_count(files, site)
     _refuse_absent(files)
@@ -82,7 +81,7 @@ def _description(
 
 
 def _names(files: Sequence[Path]) -> list[str]:
-    """A name per file: its own, with its folder's in front where two have the same."""
+    """A name per file: its stem, after the folder's name where two files have the same."""
     stems = Counter(file.stem for file in files)
     return [
         file.stem if stems[file.stem] == 1 else f"{file.resolve().parent.name}-{file.stem}"
@@ -91,12 +90,12 @@ def _names(files: Sequence[Path]) -> list[str]:
 
 
 def _range(files: Sequence[Path], label: str) -> tuple[float, float]:
-    """Round numbers around all responses seen: a start for the person who knows the domain."""
+    """Round numbers around all responses seen, for a person to correct."""
     seen: list[float] = []
     for file in files:
         frame = read_table(file)
         if label not in frame.columns:
-            continue  # said later, with all other problems
+            continue  # reported later, with all other problems
         numbers = (parse_number(str(value).strip()) for value in frame[label])
         seen += [number for number in numbers if number is not None]
     if not seen:
@@ -168,7 +167,7 @@ def _value(name: str) -> str:
 
 
 def _suggestions(check: Check) -> Iterator[str]:
-    """What is suspected, as comments that become settings when their # is taken away."""
+    """Suspicions as comments, which become settings once the # is removed."""
     for problem in check.problems:
         yield f"# To be solved: {_plain(problem)}"
     columns = [column for client in check.clients for column in client.columns]
@@ -202,7 +201,7 @@ def _facts(client: ClientCheck) -> Iterator[str]:
 
 
 def _comment(heading: str, words: Sequence[str]) -> Iterator[str]:
-    """A comment that lists words, over as many lines as it takes."""
+    """A comment that lists words, wrapped over several lines if needed."""
     line = f"#   {heading}:"
     for i, word in enumerate(words):
         word += "," if i < len(words) - 1 else ""

@@ -1,12 +1,12 @@
-"""From a client's columns to numbers: fitted on its training rows, kept by the client.
+"""Encoder of a client's columns as numbers: fitted on its training rows, kept by the client.
 
-Part 1 of the flow, for tables. Every part is a small frozen model of plain values, so what was
-fitted is saved as JSON that a person can read, and loading runs no code. Features are
-named after their column and mean the same at every client that has the column, except those
-that depend on one client's rows as a whole: they carry the client's name, and are never shared.
+Every part is a small frozen model of plain values. So a fitted encoder is saved as readable JSON,
+and loading it runs no code. Features are named after their column and mean the same at every
+client that has the column. The exception are features that depend on all rows of one client: they
+have the client's name, and are never shared.
 
-skrub's TableVectorizer does the same job; it is not taken because its fitted state needs a
-pickle or megabytes of skops per client, and because its parts cannot name features across clients.
+skrub's TableVectorizer does the same job. It is not used because its fitted state needs a pickle
+or megabytes of skops per client, and because its parts cannot name features across clients.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from flic.tables.parts import Dates, Fitted, Levels, Numbers, Words, values_of
 from flic.tables.suspicions import beyond_ranges, swapped
 from flic.tables.table import SiloTable
 
-# Categories with more levels are read as text: one-hot columns would hold a row or two each.
+# Categories with more levels are encoded as text: one-hot columns would have a row or two each.
 ONE_HOT_LEVELS = 20
 
 
@@ -93,7 +93,7 @@ class TableEncoder(Fitted):
         return {column: sorted(levels) for column, levels in new.items() if levels}
 
     def unlike(self, frame: pd.DataFrame) -> Iterator[str]:
-        """What speaks for columns of these rows being others than at the fit, as sentences."""
+        """Signs that columns of these rows are not those of the fit, as sentences."""
         for part in self.parts:
             if isinstance(part, Numbers):
                 x = frame[part.columns].to_numpy(float)
@@ -108,7 +108,7 @@ class TableEncoder(Fitted):
 
     @property
     def read_by_letters(self) -> frozenset[str]:
-        """Columns whose levels resemble one another by their letters, new ones too."""
+        """Columns encoded by letters, so that new levels resemble known ones."""
         return frozenset(part.column for part in self.parts if isinstance(part, Words))
 
     def transform(self, frame: pd.DataFrame) -> np.ndarray:

@@ -1,7 +1,6 @@
-"""federation.toml: which clients there are, where their rows lie, and what is asked.
+"""federation.toml: the clients, the files of their rows, and the question.
 
-Part 1 of the flow, for tables; docs/federation-file.md explains every key. What the rows
-themselves must be like is checked in `loading`.
+docs/federation-file.md explains every key. `loading` checks the rows themselves.
 """
 
 import json
@@ -48,11 +47,11 @@ class FederationFile(Declared):
     max_file_mb: float = Field(default=1024.0, gt=0, le=1e9)
     max_query_s: float = Field(default=MAX_SECONDS, gt=0, le=1e6)
     clients: tuple[Client, ...] = ()
-    fit: dict[str, Any] = Field(default_factory=dict)  # read by whoever fits
+    fit: dict[str, Any] = Field(default_factory=dict)  # validated by the fit
 
     @property
     def max_bytes(self) -> int:
-        """Largest file that is read."""
+        """Size of the largest file that is read."""
         return int(self.max_file_mb * 2**20)
 
     @field_validator("sites", mode="plain")
@@ -66,7 +65,7 @@ class FederationFile(Declared):
 
 
 def unusable_name(name: str) -> str | None:
-    """What is wrong with a client's name, if anything: it also names a folder."""
+    """Problem with a client's name, if any; a folder is named after it."""
     if name and not name.startswith(".") and "/" not in name and name.isprintable():
         return None
     return (
@@ -76,7 +75,7 @@ def unusable_name(name: str) -> str | None:
 
 
 def read_federation(path: Path) -> FederationFile:
-    """The description of a federation.
+    """Read the description of a federation.
 
     Raises:
         ConfigError: listing every key that is unknown or of the wrong type.
@@ -88,10 +87,10 @@ def read_federation(path: Path) -> FederationFile:
 
 
 def describe(raw: Mapping[str, Any]) -> tuple[FederationFile | None, list[str]]:
-    """What the settings describe, and all problems with them.
+    """Description that the settings give, and all problems with them.
 
-    Unknown keys are left aside, so that the rows can be looked at all the same; settings that
-    cannot be understood at all give no description.
+    Unknown keys are skipped, so that the rows can still be checked. Settings that cannot be
+    understood give no description.
     """
     rest = {key: value for key, value in raw.items() if key != "clients"}
     file, problems = _validated(FederationFile, rest)
@@ -125,7 +124,7 @@ def refuse_unclear(file: FederationFile) -> None:
 
 def _validated(model: type[S], raw: Mapping[str, Any]) -> tuple[S | None, list[str]]:
     try:
-        # Through JSON, whose strict mode takes lists for tuples but no text for numbers.
+        # Through JSON, whose strict mode accepts lists for tuples but not text for numbers.
         return model.model_validate_json(json.dumps(raw, default=str), strict=True), []
     except ValidationError as error:
         found = error.errors()
@@ -138,7 +137,7 @@ def _validated(model: type[S], raw: Mapping[str, Any]) -> tuple[S | None, list[s
 
 
 def _unclear_sources(file: FederationFile) -> list[str]:
-    """What leaves open where the rows lie."""
+    """Problems that leave it open where the rows are."""
     if file.clients:
         only_without = ("data", "query", "site", "sites")
         extra = [key for key in only_without if getattr(file, key) is not None]
@@ -158,7 +157,7 @@ def _unclear_sources(file: FederationFile) -> list[str]:
 
 
 def _unclear_question(file: FederationFile) -> list[str]:
-    """What leaves open what is asked."""
+    """Problems that leave the question open."""
     if file.task == "classification":
         if file.range is None:
             return []

@@ -1,6 +1,6 @@
-"""Labels of a client: which column holds them, and which class each raw value means.
+"""Labels of a client: their column, and the class that each raw value means.
 
-Part 1 of the flow, for tables. Kept with a client's model, so that later rows are scored alike.
+They are saved with a client's model, so that later rows are read in the same way.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,24 +29,24 @@ def _label_names(labels: Any) -> "tuple[Raw, ...] | dict[str, tuple[Raw, ...]]":
 
 
 LabelNames = Annotated[tuple[Raw, ...] | dict[str, tuple[Raw, ...]], PlainValidator(_label_names)]
-"""Labels as declared: names that are the raw values, or name → raw values."""
+"""Declared labels: names that are the raw values, or name → raw values."""
 
 _QUOTED = 10
 
 
 class Labelling(Section):
-    """How the raw labels of one client are read."""
+    """Rules for reading the raw labels of one client."""
 
     column: str
     positions: dict[str, int] | None = None  # raw value as text → class; None: responses
     site: tuple[str, str] | None = None  # column that tells sites apart, and this client's value
-    values: Literal["texts", "numbers", "booleans"] = "texts"  # what the raw labels were
+    values: Literal["texts", "numbers", "booleans"] = "texts"  # type of the raw labels
 
     def read(self, frame: pd.DataFrame, declared: Declared) -> tuple[np.ndarray, np.ndarray]:
         """Labels of the client's rows that have one, and the positions of those rows.
 
         Raises:
-            DataError: no such column, or values that are no label.
+            DataError: no such column, or values that are not labels.
         """
         raw = label_texts(frame, self.column, declared, names=self.positions or ())
         is_known = np.array([value is not None for value in raw], dtype=bool)
@@ -64,7 +64,7 @@ class Labelling(Section):
         return np.array([self.positions[value] for value in known], dtype=np.int64), rows
 
     def classes(self, names: Sequence[str]) -> np.ndarray:
-        """Classes as the values that the client's rows have for them, or else as their names."""
+        """Classes as values of the client's own type, or else as their names."""
         numbers = [parse_number(name) for name in names]
         if self.values == "numbers" and None not in numbers:
             whole = all(number == int(number) for number in numbers if number is not None)
@@ -74,7 +74,7 @@ class Labelling(Section):
         return np.array(names, dtype=object)
 
     def is_own(self, frame: pd.DataFrame, declared: Declared) -> np.ndarray:
-        """Which rows are this client's: all of them, unless a site column says otherwise."""
+        """Mask of this client's rows: all of them, unless a site column says otherwise."""
         if self.site is None or self.site[0] not in frame.columns:
             return np.full(len(frame), True)
         column, value = self.site
@@ -86,7 +86,7 @@ def label_texts(
 ) -> np.ndarray:
     """Raw labels as text, None where missing.
 
-    What is declared for every column is meant for features, and a declared label such as "none"
+    Declarations for every column are meant for features only, and a declared label such as "none"
     is not missing.
 
     Raises:
@@ -103,7 +103,7 @@ def label_texts(
 def key_texts(
     frame: pd.DataFrame, column: str, declared: Declared, names: Iterable[str] = ()
 ) -> np.ndarray:
-    """Values of a column that is no feature as text, None where missing; `names` never are."""
+    """Values of a column that is not a feature as text, None where missing; `names` never are."""
     known = {name.casefold() for name in names}
     own = {
         "missing": {column: declared.missing.get(column, ())},
@@ -113,7 +113,7 @@ def key_texts(
 
 
 def kind_of_labels(labels: pd.Series) -> Literal["texts", "numbers", "booleans"]:
-    """What the raw labels are."""
+    """Type of the raw labels."""
     if is_bool_dtype(labels):
         return "booleans"
     return "numbers" if is_numeric_dtype(labels) else "texts"
@@ -177,7 +177,7 @@ def sort_values(values: Iterable[str]) -> list[str]:
 
 
 def quoted(values: Iterable[object]) -> str:
-    """The first values, in quotes, and how many more there are."""
+    """The first values in quotes, and the number of the others."""
     listed = [f"'{value}'" for value in values]
     more = len(listed) - _QUOTED
     return ", ".join(listed[:_QUOTED]) + (f" and {more} more" if more > 0 else "")

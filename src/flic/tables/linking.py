@@ -1,7 +1,6 @@
-"""Which further columns might be the same thing, and which links are doubtful, for a person.
+"""Proposals of further links between columns, and doubts about existing ones, for a person.
 
-Part 1 of the flow, for tables. Columns of one name and kind are linked already; nothing is ever
-linked by a proposal, nor unlinked by a doubt.
+Columns of the same name and kind are linked already. Proposals and doubts change no link.
 """
 
 import re
@@ -16,7 +15,7 @@ from flic.tables.declared import Link
 from flic.tables.table import Column, SiloTable
 
 LIKELY = 0.6
-NAME_SHARE = 0.6  # of the score; the rest is what the values say
+NAME_SHARE = 0.6  # weight of the names in the score; the rest is for the values
 
 _UNITS = {
     ("pounds", "kilograms"): 0.45359,
@@ -29,18 +28,18 @@ _UNITS = {
 }
 CONVERSIONS = {f"{a} to {b}": factor for (a, b), factor in _UNITS.items()}
 CONVERSIONS |= {f"{b} to {a}": 1 / factor for (a, b), factor in _UNITS.items()}
-"""Factors between units that columns are often kept in."""
+"""Factors between common units of columns."""
 
 FEW, DISTINCT = 20, 5
-"""Values, and different ones, of which fewer say nothing against a link."""
+"""Least values, and least distinct values, that can make a link doubtful."""
 
 HARDLY = 0.01
-"""Overlap of two ranges that hardly meet."""
+"""Overlap below which two ranges hardly meet."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """Two columns of two clients that look like one thing."""
+    """Two columns of two clients that seem to mean the same."""
 
     score: float
     first: tuple[str, str]  # client, column
@@ -61,7 +60,7 @@ def propose_links(tables: Sequence[SiloTable]) -> list[Proposal]:
 
 
 def doubtful_links(tables: Sequence[SiloTable]) -> list[Proposal]:
-    """Links that another unit would mend, or between values that never meet: the odd one second."""
+    """Links that another unit would mend, or between values that never meet; odd column second."""
     holders: dict[Column, list[tuple[SiloTable, Column]]] = {}
     for table in tables:
         for shared, own in zip(table.shared, table.columns, strict=True):
@@ -70,7 +69,7 @@ def doubtful_links(tables: Sequence[SiloTable]) -> list[Proposal]:
 
 
 def _doubts(holders: Sequence[tuple[SiloTable, Column]]) -> Iterator[Proposal]:
-    """Of one shared column: who is apart from most others, and so on with the rest."""
+    """Doubts about one shared column: the client that differs from most others, then the rest."""
     left = [(a, b) for a, b in combinations(holders, 2) if _is_doubtful(*a, *b)]
     while left:
         counts = [sum(any(one is own for one, _ in pair) for pair in left) for own, _ in holders]
@@ -90,7 +89,7 @@ def _is_doubtful(one: SiloTable, a: Column, other: SiloTable, b: Column) -> bool
     alike, _, factor = _values(one, a, other, b)
     if a.kind == "category":
         return alike == 0
-    # The range of a flag says how rare it is.
+    # The range of a flag only tells how rare it is.
     return min(len({*own}) for own in values) >= DISTINCT and (factor != 1 or alike < HARDLY)
 
 
@@ -103,7 +102,7 @@ def _proposal(
     evidence: tuple[str, ...],
     factor: float,
 ) -> Proposal:
-    """What is to be written at the second, on top of the link that it has."""
+    """Proposal for the second client's column, combined with the link that it has."""
     link = other.declared.links.get(b.name, Link(name=b.name))
     name = one.declared.shared_name(a.name, one.name, a.kind)
     mended = Link(name=name, factor=factor * link.factor, offset=factor * link.offset)
@@ -129,7 +128,7 @@ def _compare(one: SiloTable, a: Column, other: SiloTable, b: Column) -> Proposal
 
 
 def name_similarity(a: str, b: str) -> float:
-    """How alike two names are, 0 to 1: letters in order, or words in common."""
+    """Similarity of two names, 0 to 1: letters in order, or words in common."""
     words = [re.findall(r"[a-z]+|\d+", name.casefold()) for name in (a, b)]
     letters = SequenceMatcher(None, "".join(words[0]), "".join(words[1])).ratio()
     sets = [set(w) for w in words]
@@ -138,7 +137,7 @@ def name_similarity(a: str, b: str) -> float:
 
 
 def _values(one: SiloTable, a: Column, other: SiloTable, b: Column) -> tuple[float, str, float]:
-    """How alike the values are, what is said of it, and a factor between their units."""
+    """Similarity of the values, the evidence as text, and a factor between their units."""
     x, y = one.frame[a.name].dropna(), other.frame[b.name].dropna()
     if not len(x) or not len(y):
         return 0.0, "no values to compare", 1.0

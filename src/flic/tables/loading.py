@@ -1,6 +1,6 @@
-"""From a description, or from frames, to the tables of all clients; all problems at once.
+"""Tables of all clients from a description or from frames, with all problems reported at once.
 
-Part 1 of the flow, for tables: files and frames take one path, so they meet the same refusals.
+Files and frames take one path, so they meet the same refusals.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ from flic.tables.values import column_of
 
 @dataclass(frozen=True)
 class Question:
-    """What all clients are asked."""
+    """The question that all clients share."""
 
     task: TaskName
     labels: LabelNames | None
@@ -55,19 +55,19 @@ class Question:
 
 @dataclass(frozen=True)
 class Examined:
-    """The clients that can be read, and everything that is to be said about all of them."""
+    """The clients that can be read, and the findings about all of them."""
 
     federation: TableFederation | None
     findings: tuple[Finding, ...]
 
     @property
     def problems(self) -> list[str]:
-        """What stops a fit."""
+        """Problems that stop a fit."""
         return [finding.message for finding in self.findings if finding.fatal]
 
 
 def load_tables(file: FederationFile, root: Path) -> TableFederation:
-    """Tables of all clients of a federation file that lies in the folder `root`.
+    """Tables of all clients of a federation file in the folder `root`.
 
     Raises:
         DataError: listing every problem of every client.
@@ -121,7 +121,7 @@ def load_client(
 ) -> tuple[SiloTable, list[str]]:
     """Table of one more client for a known question, and notices about it.
 
-    `kinds` are those that others give to columns, for columns of which nothing is said.
+    `kinds` are other clients' kinds, for columns that are not declared.
 
     Raises:
         DataError: listing every problem of the client.
@@ -166,7 +166,7 @@ def _newcomer(
 
 
 def examine(file: FederationFile, root: Path) -> Examined:
-    """Everything there is to say about the clients of a federation file."""
+    """Examine all clients of a federation file."""
     raw, findings = raw_clients(file, root)
     question = Question(file.task, file.labels, file.range)
     return _assembled(raw, question, file, findings, len(file.clients) or len(raw))
@@ -198,7 +198,7 @@ def _assembled(
         names = _class_names(raw, question)
         task = _task(question, names)
     except DataError as error:
-        # Where nobody has the label column, each client says so.
+        # If no client has the label column, each client reports that itself.
         if any(client.label in client.frame.columns for client in raw):
             said.append(fatal(None, str(error)))
     tables: list[SiloTable] = []
@@ -253,7 +253,7 @@ def _task(question: Question, names: tuple[str, ...]) -> Task | None:
             )
         return Classification(len(names))
     if question.range is None or not question.range[0] < question.range[1]:
-        return None  # said before, as a setting
+        return None  # reported before, as a setting
     return Regression(*question.range)
 
 
@@ -262,7 +262,7 @@ def _table(
 ) -> tuple[SiloTable | None, list[Finding]]:
     """Table of one client unless it has a problem, and all findings about it.
 
-    Without a task, its labels cannot be read, and everything else is looked at all the same.
+    Without a task its labels cannot be read, but everything else is still checked.
     """
     findings = [fatal(raw.name, problem) for problem in about_own(raw)]
     labelling, y, rows = None, np.empty(0), np.arange(len(raw.frame))
@@ -295,7 +295,7 @@ def _labelling(raw: RawClient, task: Task, names: tuple[str, ...], labels: Label
 def _features(
     raw: RawClient, rows: np.ndarray
 ) -> tuple[tuple[Column, ...], pd.DataFrame, list[Finding]]:
-    """Feature columns of some rows, those rows in their form, and what is to be said of them."""
+    """Feature columns of some rows, the rows in their form, and findings about them."""
     kept = raw.frame.drop(columns=raw.label, errors="ignore").iloc[rows].reset_index(drop=True)
     found = look_at_columns(kept, raw.declared)
     findings = [fatal(raw.name, problem) for problem in found.problems]

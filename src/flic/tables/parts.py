@@ -1,6 +1,6 @@
-"""How columns of one kind become numbers: fitted on a client's training rows, plain values all.
+"""Encoders of columns of one kind: fitted on a client's training rows, made of plain values.
 
-Part 1 of the flow, for tables; `encoder.py` has the whole of a client.
+`encoder.py` combines them for a client.
 """
 
 import math
@@ -11,20 +11,20 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ConfigDict
 
-# Standardised values beyond this many deviations are cut off: a wrong comma must not rule.
+# Standardised values are clipped at this many deviations: a misplaced comma must not dominate.
 CLIP = 5.0
 TEXT_WIDTH = 256
 TEXT_COMPONENTS = 8
 
 
 class Fitted(BaseModel):
-    """What was fitted, as plain values."""
+    """Base of fitted parts, made of plain values."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Scale(Fitted):
-    """Standardisation of already numeric features."""
+    """Standardisation of numeric features."""
 
     mean: list[float]
     deviation: list[float]
@@ -32,7 +32,7 @@ class Scale(Fitted):
     @classmethod
     def of(cls, x: np.ndarray) -> "Scale":
         """Scale of training rows; a constant feature is only centred."""
-        # Rounding gives equal values a deviation too, by which nothing must be divided.
+        # Rounding gives equal values a tiny deviation, by which nothing may be divided.
         varies = np.ptp(x, 0) > 1e-12 * np.abs(x).max(0)
         return cls(mean=x.mean(0).tolist(), deviation=np.where(varies, x.std(0), 1).tolist())
 
@@ -140,7 +140,7 @@ class Dates(Fitted):
 
     @classmethod
     def fit(cls, frame: pd.DataFrame, column: str) -> "Dates":
-        """Fit to training rows; what never varies is left out, except days."""
+        """Fit to training rows; parts that never vary are left out, except days."""
         known = values_of(frame, column).dropna()
         middle = known.sort_values().iloc[len(known) // 2] if len(known) else pd.Timestamp(0)
         part = cls(
@@ -194,7 +194,7 @@ _DATE_PARTS = {
 class Words(Fitted):
     """Free text, or a category of many levels: main directions of its character n-grams.
 
-    The directions depend on the client's own rows, hence its name in the features.
+    The directions depend on the client's own rows, so its name is in the features.
     """
 
     kind: Literal["words"] = "words"
@@ -218,7 +218,7 @@ class Words(Fitted):
             with np.errstate(divide="ignore", invalid="ignore"):  # equal texts have no variance
                 svd = TruncatedSVD(size, random_state=0).fit(grams)
             directions = np.nan_to_num(np.asarray(svd.components_))
-        # JSON of six digits: finer ones are noise, and three times the bytes.
+        # Six digits in JSON: further ones are noise, and take three times the bytes.
         rounded = np.round(directions, 6)
         scale = Scale.of(grams @ rounded.T)
         return cls(
@@ -247,7 +247,7 @@ class Words(Fitted):
 
 def _ngrams(frame: pd.DataFrame, column: str) -> Any:
     if not len(frame):
-        return np.empty((0, TEXT_WIDTH))  # the vectoriser refuses no rows
+        return np.empty((0, TEXT_WIDTH))  # the vectoriser does not accept zero rows
     from sklearn.feature_extraction.text import HashingVectorizer
 
     vectoriser = HashingVectorizer(analyzer="char_wb", ngram_range=(2, 4), n_features=TEXT_WIDTH)

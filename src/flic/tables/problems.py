@@ -1,6 +1,6 @@
-"""What is to be said about clients and their rows before anything is learnt from them.
+"""Problems of clients and their rows, found before anything is learnt from them.
 
-Part 1 of the flow, for tables: each function looks at one thing and gives a sentence per finding.
+Each function checks one thing and gives a sentence per finding.
 """
 
 from collections import Counter
@@ -21,8 +21,8 @@ from flic.tables.table import Column, SiloTable
 LEAST_ROWS = 10
 
 MOST_PAIRS, MOST_BEFORE = 2000, 50
-"""Kinds of tables, and tables of one kind, that each is compared with: time must not grow as the
-square of thousands of clients."""
+"""Most pairs of column sets, and most earlier tables, that are compared: time must not grow with
+the square of thousands of clients."""
 
 
 def about_clients(raw: Sequence[RawClient], expected: int) -> Iterator[Finding]:
@@ -46,7 +46,7 @@ def about_clients(raw: Sequence[RawClient], expected: int) -> Iterator[Finding]:
 
 
 def about_common_classes(tables: Sequence[SiloTable], names: Sequence[str]) -> Iterator[Finding]:
-    """Clients of whose classes no other has a row: there is nothing to learn together."""
+    """Clients that have no class in common with any other: there is nothing to learn together."""
     held = [{*np.unique(table.y).tolist()} for table in tables]
     for table, own in zip(tables, held, strict=True):
         if not any(own & others for others in held if others is not own):
@@ -59,7 +59,7 @@ def about_common_classes(tables: Sequence[SiloTable], names: Sequence[str]) -> I
 
 
 def about_same_rows(tables: Sequence[SiloTable]) -> Iterator[Finding]:
-    """Rows that two clients both have: what one holds out, the other trains on."""
+    """Rows that two clients both have: one may train on what the other holds out."""
     alike: dict[frozenset[str], list[SiloTable]] = {}
     for table in tables:
         alike.setdefault(frozenset(table.frame.columns), []).append(table)
@@ -75,13 +75,13 @@ _Hashed = Sequence[tuple[SiloTable, np.ndarray]]
 
 
 def _within(tables: _Hashed) -> Iterator[Finding]:
-    """Pairs of some tables with the same rows."""
+    """Pairs among some tables that have the same rows."""
     for place, own in enumerate(tables):
         yield from _between(tables[max(0, place - MOST_BEFORE) : place], [own])
 
 
 def _between(ones: _Hashed, others: _Hashed) -> Iterator[Finding]:
-    """Pairs of a table here and one there with the same rows."""
+    """Pairs of one of `ones` and one of `others` that have the same rows."""
     for (one, first), (other, second) in product(ones, others):
         same = len(np.intersect1d(first, second, assume_unique=True))
         if same >= LEAST_ROWS and 2 * same >= min(len(first), len(second)):
@@ -94,14 +94,14 @@ def _between(ones: _Hashed, others: _Hashed) -> Iterator[Finding]:
 
 
 def _single_rows(table: SiloTable, columns: list[str]) -> np.ndarray:
-    """Hashes of the rows that are unlike all others of the client, label included."""
+    """Hashes of the rows that occur once at the client, label included."""
     rows = table.frame[columns].assign(label=table.y)
     hashes, counts = np.unique(hash_pandas_object(rows, index=False), return_counts=True)
     return hashes[counts == 1]
 
 
 def about_common(raw: Sequence[RawClient], common: Declared) -> Iterator[Finding]:
-    """Columns that are declared for all clients and found at none: mistyped, as a rule."""
+    """Columns that are declared for all clients and found at none, usually mistyped."""
     seen = {name for client in raw for name in client.frame.columns}
     nowhere = [name for name in common.columns if name not in seen]
     if raw and nowhere:
@@ -123,7 +123,7 @@ def about_own(raw: RawClient) -> Iterator[str]:
 
 
 def about_links(raw: RawClient, columns: Sequence[Column]) -> Iterator[str]:
-    """Links under which two columns would be one, or of which no unit can be converted."""
+    """Links that would merge two columns, or convert the unit of a column without numbers."""
     names = [raw.declared.shared_name(column.name, raw.name) for column in columns]
     for name in (name for name, count in Counter(names).items() if count > 1):
         own = [c.name for c, shared in zip(columns, names, strict=True) if shared == name]
@@ -141,7 +141,7 @@ def about_links(raw: RawClient, columns: Sequence[Column]) -> Iterator[str]:
 
 
 def about_unnamed(raw: RawClient, columns: Sequence[Column]) -> Iterator[str]:
-    """Columns without a name: in a file of one client, nobody else can know what they are."""
+    """Columns without a name: no other client can know what they mean."""
     alone = [c.name for c in columns if is_unnamed(c.name) and c.name in raw.declared.unlinked]
     if alone:
         yield (
@@ -153,7 +153,7 @@ def about_unnamed(raw: RawClient, columns: Sequence[Column]) -> Iterator[str]:
 def about_labels(
     raw: RawClient, y: np.ndarray, task: Task, names: tuple[str, ...]
 ) -> Iterator[Finding]:
-    """Labels that are missing, too few, all alike, or beyond the range."""
+    """Labels that are missing, too few, all the same, or beyond the range."""
     dropped = len(raw.frame) - len(y)
     if dropped:
         yield notice(raw.name, f"{dropped} rows have no label and are dropped.")

@@ -1,6 +1,6 @@
 """Files as data frames: CSV, TSV, Parquet, Feather, and queries on SQLite and DuckDB files.
 
-Part 1 of the flow, for tables. Whatever cannot be read is a `DataError` that names the file.
+A file that cannot be read gives a `DataError` that names it.
 """
 
 import errno
@@ -21,10 +21,10 @@ from flic.tables.arrow import Source, first_line, refuse_repeated, to_pandas, wi
 from flic.tables.delimited import open_delimited
 
 MAX_BYTES = 2**30
-"""Largest file that is read as a whole."""
+"""Size of the largest file that is read as a whole."""
 
 UNPACKED = 8
-"""Times its size that the rows of a file may take in memory: text takes at most five."""
+"""Most memory for the rows of a file, as a multiple of its size; text takes at most five times."""
 
 
 def _open_parquet(path: Path, file: Counted, encoding: str) -> Source:
@@ -41,7 +41,7 @@ def _open_feather(path: Path, file: Counted, encoding: str) -> Source:
 
 
 def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch, once its lengths and offsets lie within it: Arrow takes them from the file."""
+    """The batch, after a check of its lengths and offsets: Arrow takes them from the file."""
     batch.validate(full=True)
     return batch
 
@@ -53,7 +53,7 @@ _OPENERS: dict[str, Callable[[Path, Counted, str], Source]] = {
     ".feather": _open_feather,
     ".arrow": _open_feather,
 }
-"""How a file of each suffix is opened."""
+"""Suffix → function that opens such a file."""
 
 FORMATS = (*_OPENERS, *databases.SUFFIXES)
 
@@ -68,7 +68,7 @@ def read_table(
 ) -> pd.DataFrame:
     """All rows of a file, or of a query on a database file.
 
-    `max_bytes` is of the file, or of the rows that a query gives within `max_seconds`.
+    `max_bytes` limits the file, or the rows of a query; `max_seconds` limits the query's time.
 
     Raises:
         DataError: the file cannot be read; one sentence that says why and what to do.
@@ -123,7 +123,7 @@ def as_pandas(frame: Any) -> pd.DataFrame:
 
 
 def _refuse_no_file(path: Path) -> None:
-    if os.path.isdir(path):  # unlike Path, also of a name that is too long for any disk
+    if os.path.isdir(path):  # unlike Path.is_dir, accepts names that are too long for any disk
         raise DataError(f"{path}: is a folder; expected a file. Name one of the files in it.")
     if not os.path.exists(path):
         raise DataError(f"{path}: no such file. Correct the path, or put the file there.")
@@ -166,7 +166,7 @@ def _megabytes(size: int) -> str:
 
 @contextmanager
 def _opened(path: Path, encoding: str, max_bytes: int | None = None) -> Iterator[Source]:
-    """Schema and batches of a file; errors while they are read become sentences."""
+    """Schema and batches of a file; errors while reading become sentences."""
     try:
         with Counted(path, most=max_bytes) as file:
             source = _OPENERS[path.suffix.lower()](path, file, encoding)

@@ -1,6 +1,6 @@
 """Raw rows of all clients, from the files that a description names.
 
-Part 1 of the flow, for tables: one file per client, or one wide file with a site column.
+There is one file per client, or one wide file with a site column.
 """
 
 from collections.abc import Iterator
@@ -21,25 +21,25 @@ from flic.tables.values import text_of
 
 @dataclass(frozen=True, eq=False)
 class RawClient:
-    """Rows of a client as they were read, and what is declared about them."""
+    """Rows of a client as read, and the declarations about them."""
 
     name: str
     frame: pd.DataFrame
     label: str
     declared: Declared
-    own: frozenset[str] = frozenset()  # columns that must be there, since it names them itself
+    own: frozenset[str] = frozenset()  # columns that must exist, since the client names them
     labels: LabelNames | None = None
     site: tuple[str, str] | None = None  # the column that tells sites apart, and its value here
     empty_share: float = 1.0  # columns with a larger share of missing values are not its features
 
 
 def fatal(client: str | None, message: str) -> Finding:
-    """What stops a fit."""
+    """Finding that stops a fit."""
     return Finding(client, True, _by(client, message))
 
 
 def notice(client: str | None, message: str) -> Finding:
-    """What is worth saying."""
+    """Finding that is only worth mentioning."""
     return Finding(client, False, _by(client, message))
 
 
@@ -48,7 +48,7 @@ def _by(client: str | None, message: str) -> str:
 
 
 def raw_clients(file: FederationFile, root: Path) -> tuple[list[RawClient], list[Finding]]:
-    """Rows of the clients whose files can be read, and what is wrong with the others."""
+    """Rows of the clients whose files can be read, and findings about the others."""
     if file.data is not None:
         try:
             return _raw_sites(file, root)

@@ -1,7 +1,6 @@
-"""Columns that are probably not what a model should learn from: ids, leaks, stand-ins for a gap.
+"""Columns that a model should probably not learn from: ids, leaks, markers of missing values.
 
-Part 1 of the flow, for tables. Each is judged by the client's own values alone; those of new rows
-by what was seen at the fit.
+Each is judged only by the client's own values; new rows are judged by what the fit saw.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,16 +18,16 @@ PERFECT = 0.999
 PIECE_ROWS = 5  # neighbours of one class that cannot be chance
 OFTEN = 0.01  # share of the rows from which a value is suspected to mean "not measured"
 LARGE = 10
-BEYOND = 0.1  # of the range that was seen: a little beyond it a single row may well lie
-SWAPPED_ROWS = 20  # fewer have a mean that may be anywhere
+BEYOND = 0.1  # tolerance, as a share of the range that was seen
+SWAPPED_ROWS = 20  # the mean of fewer rows says too little
 SENTINELS = (-999.0, -99.0, -9.0, -1.0, 99.0, 999.0, 9999.0)
 
 
 def looks_like_id(known: pd.Series, kind: Kind) -> bool:
-    """Whether the values only tell rows apart: whole numbers or words, all of them distinct."""
+    """Whether the values only identify rows: whole numbers or words, all of them distinct."""
     if len(known) < JUDGED_ROWS or not known.is_unique:
         return False
-    if kind == "number":  # few whole numbers can be distinct by chance, but hardly in a row
+    if kind == "number":  # a few whole numbers can be distinct by chance, but rarely consecutive
         in_a_row = bool(known.max() - known.min() + 1 == len(known))
         return bool((known % 1 == 0).all()) and (in_a_row or len(known) >= ID_ROWS)
     return kind in ("category", "text") and not any(" " in value for value in known)
@@ -97,10 +96,10 @@ def _majority(y: np.ndarray) -> float:
 def _pieces_tell_class(x: np.ndarray, y: np.ndarray) -> bool:
     """Whether the values fall into pieces of one class each, of several rows or more.
 
-    A tree of scikit-learn says much the same; on one column that is a sort, and takes a hundredth
-    of the time.
+    A tree of scikit-learn gives much the same answer. On one column it is a sort, which takes a
+    hundredth of the time.
     """
-    _, value = np.unique(x, return_inverse=True)  # all missing values are one, and the last
+    _, value = np.unique(x, return_inverse=True)  # all missing values are one value, the last
     counts = np.zeros((value.max() + 1, y.max() + 1), int)
     np.add.at(counts, (value, y), 1)
     best = counts.argmax(1)
@@ -110,10 +109,10 @@ def _pieces_tell_class(x: np.ndarray, y: np.ndarray) -> bool:
 
 
 def _neighbours_tell_response(x: np.ndarray, y: np.ndarray) -> bool:
-    """Whether each response is the mean of those of equal values, or else of the next ones."""
+    """Whether each response is the mean of those at equal values, or else at the nearest ones."""
     if np.ptp(y) == 0:
         return False
-    # Between distant neighbours even a straight line is told in steps.
+    # Neighbours that are far apart predict even a straight line only in steps.
     if not np.isnan(x).any() and np.ptp(x) > 0 and np.corrcoef(x, y)[0, 1] ** 2 >= PERFECT:
         return True
     _, value, rows = np.unique(x, return_inverse=True, return_counts=True)
@@ -131,7 +130,7 @@ def _neighbours_tell_response(x: np.ndarray, y: np.ndarray) -> bool:
 def beyond_ranges(
     names: Sequence[str], x: np.ndarray, ranges: Mapping[str, tuple[float, float]]
 ) -> Iterator[str]:
-    """Columns most of whose values lie where none lay at the fit; `x` is NaN where missing."""
+    """Columns with most values beyond the ranges of the fit; `x` is NaN where missing."""
     for name, values in zip(names, x.T, strict=True):
         if name in ranges:
             low, high = ranges[name]
@@ -147,7 +146,7 @@ def beyond_ranges(
 def swapped(
     names: Sequence[str], x: np.ndarray, means: Sequence[float], deviations: Sequence[float]
 ) -> Iterator[str]:
-    """Pairs of columns each of whose mean is where the other's was at the fit, not its own."""
+    """Pairs of columns whose means have changed places since the fit."""
     enough = np.flatnonzero((~np.isnan(x)).sum(0) >= SWAPPED_ROWS)
     now = np.nanmean(x[:, enough], 0)
     centre, spread = (np.array(own)[enough] for own in (means, deviations))

@@ -1,6 +1,6 @@
 """One client's table as it was read: typed columns and labels, nothing encoded yet.
 
-Part 1 of the flow, for tables. A column has a kind, and its values have the one form of that kind:
+A column has a kind, and its values have the form of that kind:
 
   number    float64, NaN where missing
   boolean   float64 of 0 and 1, NaN where missing
@@ -31,7 +31,7 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class SiloTable:
-    """Everything one client brings; none of it leaves the client."""
+    """All data of one client; none of it leaves the client."""
 
     name: str
     columns: tuple[Column, ...]
@@ -45,7 +45,7 @@ class SiloTable:
 
     @property
     def shared(self) -> tuple[Column, ...]:
-        """Its columns, in order, under the names that they have among all clients."""
+        """Its columns in order, under their names among all clients."""
         name = self.declared.shared_name
         return tuple(Column(name(c.name, self.name, c.kind), c.kind) for c in self.columns)
 
@@ -56,7 +56,7 @@ class SiloTable:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of its rows and labels, and of how they are read."""
+        """SHA-256 of its rows and labels, and of the rules for reading them."""
         read = [own and own.model_dump(mode="json") for own in (self.declared, self.labelling)]
         columns = [asdict(column) for column in self.columns]
         values = [_digest_of(column) for _, column in self.frame.items()]
@@ -77,7 +77,7 @@ class TableFederation:
     task: Task
     labels: tuple[str, ...]  # names of the classes; empty for a regression
     tables: tuple[SiloTable, ...]
-    notices: tuple[str, ...] = ()  # what was left out or dropped while reading, a sentence each
+    notices: tuple[str, ...] = ()  # a sentence for everything dropped while reading
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -86,5 +86,5 @@ class TableFederation:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all tables, and of what is asked of them."""
+        """SHA-256 of all tables and of their question."""
         return digest_of([repr(self.task), self.labels, *(table.digest for table in self.tables)])

@@ -1,7 +1,7 @@
-"""Raw values of one column, whatever they were read from, in the form of a kind.
+"""Raw values of one column from any source, in the form of a kind.
 
-Part 1 of the flow, for tables: the one place that knows what is missing, a number or a date.
-Every value is judged by itself, so a row reads the same at fitting and at prediction.
+Only this module decides what is missing, a number or a date. It judges every value by itself, so
+a row reads the same at fitting and at prediction.
 """
 
 import re
@@ -23,11 +23,11 @@ _TRUE = {"1", *(yes for yes, _ in BOOLEANS)}
 _FALSE = {"0", *(no for _, no in BOOLEANS)}
 
 LARGEST = 1e30
-"""Beyond this a number is a mistake, and its square overflows."""
+"""Largest number that is accepted: beyond it is a mistake, and its square overflows."""
 
 _WHOLE = re.compile(r"([+-]?\d+)\.0+")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-_PLAIN_NUMBER = pc.MatchSubstringOptions(  # and no code, as 007 is
+_PLAIN_NUMBER = pc.MatchSubstringOptions(  # excludes codes such as 007
     r"^[+-]?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$"
 )
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
@@ -46,7 +46,7 @@ def text_of(value: object) -> str:
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     text = str(value).strip()
-    # Most values need no closer look, and a table has millions.
+    # A table has millions of values, and most need no closer look.
     if text.endswith("0") and (whole := _WHOLE.fullmatch(text)):
         return whole.group(1)
     return text.capitalize() if text[:1] in "tTfF" and text.casefold() in _BOOLS else text
@@ -83,7 +83,7 @@ def _missing_test(column: str, declared: Declared) -> Callable[[str], bool]:
 
 
 def _each(raw: pd.Series, read: Callable[[Any], Any]) -> np.ndarray:
-    """`read` of every value, once per distinct one; None for nulls."""
+    """Apply `read` to every value, once per distinct one; None for nulls."""
     try:
         codes, distinct = pd.factorize(raw)
     except TypeError:
@@ -97,7 +97,7 @@ def _each(raw: pd.Series, read: Callable[[Any], Any]) -> np.ndarray:
 
 
 def parse_number(text: str) -> float | None:
-    """A number of reasonable size, or None."""
+    """Number of reasonable size, or None."""
     if not _NUMBER.fullmatch(text):
         return None
     value = float(text)
@@ -121,11 +121,11 @@ def parse_date(text: str) -> pd.Timestamp | None:
     elif not _ISO.fullmatch(text):
         return None
     try:
-        # Nanoseconds are the form of the kind, and do not reach the years 1 and 9999.
+        # Dates are kept in nanoseconds, which do not reach the years 1 and 9999.
         stamp = cast(pd.Timestamp, pd.Timestamp(text)).as_unit("ns")
     except ValueError:
         return None
-    # Times of day are compared within a client only, so one clock for all zones will do.
+    # Times of day are only compared within a client, so one time zone is enough.
     return stamp if stamp.tzinfo is None else stamp.tz_convert("UTC").tz_localize(None)
 
 
@@ -144,7 +144,7 @@ PARSERS: dict[Kind, Callable[[str], Any]] = {
 
 
 def in_form(raw: pd.Series, kind: Kind, declared: Declared) -> tuple[pd.Series, list[int]]:
-    """The column in the form of its kind, and the rows whose values do not parse as it."""
+    """The column in the form of its kind, and the rows whose values cannot be parsed."""
     raw = raw.reset_index(drop=True)
     if kind == "number":
         return _numbers(raw, declared)
@@ -160,7 +160,7 @@ def _parsed(raw: pd.Series, kind: Kind, declared: Declared) -> tuple[np.ndarray,
 
 
 def _numbers(raw: pd.Series, declared: Declared) -> tuple[pd.Series, list[int]]:
-    """Numbers all at once, since a table has millions; one by one only where that fails."""
+    """Parse numbers all at once, since a table has millions; one by one only where that fails."""
     is_plain = is_string_dtype(raw) or (is_numeric_dtype(raw) and not is_bool_dtype(raw))
     at_once: Any = pd.to_numeric(raw, errors="coerce") if is_plain else pd.Series(np.nan, raw.index)
     values = at_once.to_numpy(dtype="float64", na_value=np.nan).copy()
@@ -175,9 +175,9 @@ def _numbers(raw: pd.Series, declared: Declared) -> tuple[pd.Series, list[int]]:
 
 
 def are_plain_numbers(raw: pd.Series, declared: Declared) -> bool:
-    """Whether all values are numbers at first sight; where not, each is to be looked at.
+    """Whether all values are plainly numbers; if not, each must be looked at.
 
-    Columns of numbers without gaps are most of what large tables have, and take no time so.
+    Most columns of large tables are numbers without gaps, and take almost no time this way.
     """
     if is_numeric_dtype(raw) and not is_bool_dtype(raw):
         values = raw.to_numpy(dtype="float64", na_value=np.nan)
@@ -214,12 +214,12 @@ def formed(parsed: Iterable[Any], kind: Kind, name: str) -> pd.Series:
 
 
 def has_decimal_comma(text: str) -> bool:
-    """Whether it is a number but for its decimal comma."""
+    """Whether it is a number with a decimal comma."""
     return "," in text and _DECIMAL_COMMA.fullmatch(text) is not None
 
 
 def is_code(text: str) -> bool:
-    """Whether it has the digits of a number and means none, as 007."""
+    """Whether it is written in digits but is not a number, such as 007."""
     return _CODE.fullmatch(text) is not None
 
 
@@ -230,9 +230,9 @@ def month_first(text: str) -> bool:
 
 
 def looks_like_date(text: str) -> bool:
-    """Whether it is written as a date, be there such a day or not.
+    """Whether it is written as a date, even of a day that does not exist.
 
-    Eight digits may be a number just as well.
+    Eight digits do not count, since they may be a number.
     """
     if _WRITTEN_DATE.fullmatch(text) or _DAY_FIRST.fullmatch(text):
         return True
