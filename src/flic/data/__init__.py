@@ -1,1 +1,1 @@
-"""Raw rows → ClientData: the first step of the flow."""
+"""Data of clients: raw rows as ClientData."""

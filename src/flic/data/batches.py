@@ -1,7 +1,7 @@
 """The batches of one visit, drawn ahead for a whole stack.
 
 Paper: algo:FLIC-FEDREP_supp, "sample a fresh batch". Each client shuffles its rows anew in
-every epoch with its own generator. Clients differ in their number of batches; sorted by it,
+every epoch with its own generator. Clients are sorted by their number of batches, most first, so
 those still at work are a prefix of the stack at every step.
 """
 
@@ -33,7 +33,7 @@ class Batch:
     counts: Int[Tensor, "working slots"]
     member: Float[Tensor, "working rows slots"]  # one where a row belongs to a slot
     mass: Float[Tensor, "working rows"]  # 1/n_c, a row's weight in its class; 0 for padding
-    blocks: Callable[[], list[Tensor]]  # see BatchPlan.blocks; not every loss asks for them
+    blocks: Callable[[], list[Tensor]]  # see BatchPlan.blocks; not every loss needs them
     is_small: bool = False  # whether one matrix of the whole batch is cheaper than one per class
 
     @property
@@ -43,7 +43,7 @@ class Batch:
 
     @property
     def rows(self) -> Float[Tensor, " working"]:
-        """The same, as a tensor to divide by."""
+        """Number of real rows of each client, as a tensor of the type of x."""
         return self.counts.sum(1).to(self.x)
 
 
@@ -115,9 +115,9 @@ class BatchPlan:
 
     @cached_property
     def _blocks_by_size(self) -> list[tuple[Tensor, list[int]]]:
-        """For each padded size: row numbers of all blocks in order of steps, and where steps begin.
+        """Row numbers of all blocks in order of steps, and the start of each step, per padded size.
 
-        Found for all steps at once; one by one, it would cost as much as the training itself.
+        Computed for all steps at once; one by one, it would take as long as the training itself.
         """
         steps, clients, slots = self._counts.shape
         counts = self._counts.flatten()
@@ -142,7 +142,7 @@ def draw_batches(
     """Row numbers of `steps` batches, epoch by epoch, rows of one class together.
 
     Args:
-        slot: class of each row; one row more than there are, which is what padding points to.
+        slot: class of each row, and of one more row that padding points to.
         steps: number of batches.
         batch_size: rows of a full batch.
         rng: the client's generator.

@@ -1,7 +1,4 @@
-"""The accuracy nobody can beat.
-
-First step of the flow: made data come with the score of the best possible classifier.
-"""
+"""Best possible accuracy on synthetic data."""
 
 import torch
 from torch import Tensor
@@ -10,7 +7,7 @@ from flic.data.client_data import Split
 
 
 def bayes_accuracy(test: Split, means: Tensor, covariances: Tensor) -> float:
-    """Share of test rows that the Bayes classifier gets right, priors as in the test rows.
+    """Accuracy of the Bayes classifier on the test rows, with their class frequencies as priors.
 
     Args:
         test: rows drawn from the Gaussians.
@@ -18,7 +15,7 @@ def bayes_accuracy(test: Split, means: Tensor, covariances: Tensor) -> float:
         covariances: covariance of every class [C, d, d].
     """
     classes, target, counts = test.y.unique(return_inverse=True, return_counts=True)
-    # float64: random maps make covariances of condition 10⁴ and more
+    # float64, since random maps give covariances of condition 10⁴ and more
     gaussians = torch.distributions.MultivariateNormal(
         means[classes].double(), covariances[classes].double()
     )

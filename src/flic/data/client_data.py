@@ -1,6 +1,6 @@
 """Rows of one client, and of all clients.
 
-First step of the flow: every loader ends here, and everything after it starts here.
+Every loader returns these types.
 Paper: sec:methodo, D_i = {(x_i^(j), y_i^(j))}.
 """
 
@@ -45,7 +45,7 @@ class Split:
 
 
 def _require(value: object, name: str, *, ndim: int, kinds: Sequence[str]) -> None:
-    """Refuse what is not a tensor of that many axes and one of those types."""
+    """Refuse anything but a tensor with that many axes and one of those types."""
     if isinstance(value, Tensor):
         if value.ndim == ndim and any(kind in str(value.dtype) for kind in kinds):
             return
@@ -60,7 +60,7 @@ def _require(value: object, name: str, *, ndim: int, kinds: Sequence[str]) -> No
 
 @dataclass(frozen=True, eq=False)
 class ClientData:
-    """Everything one client holds; none of it leaves the client."""
+    """All data of one client; none of it leaves the client."""
 
     name: str
     schema: FeatureSchema
@@ -108,7 +108,7 @@ class FederatedData:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all clients' features, rows and labels, and of what is asked."""
+        """SHA-256 of all clients' features, rows and labels, and of the task."""
         return digest_of([repr(self.task), *(client.digest for client in self.clients)])
 
     def with_validation(self, share: float, *, seed: int) -> "FederatedData":
@@ -122,7 +122,7 @@ def hold_out_validation(client: ClientData, share: float, *, seed: int) -> Clien
 
     Every class keeps a training row; rows with responses are one class. Identical rows stay on
     one side: subsampling with replacement repeats rows, and a repeat in validation would reward
-    memorising. A client that brings validation rows of its own keeps those, and nothing is moved.
+    memorising. If a client already has validation rows, nothing is moved.
     """
     if not 0 <= share < 1:
         raise ConfigError(
@@ -147,7 +147,7 @@ def _stratified_mask(split: Split, share: float, *, rng: torch.Generator) -> Ten
     for label in labels.unique():
         rows = (labels == label).nonzero().flatten()
         distinct, group = split.x[rows].unique(dim=0, return_inverse=True)
-        # below 1 of share, rounding can still ask for all of a small class
+        # even with a share below 1, rounding can ask for all of a small class
         size = min(round(share * len(distinct)), len(distinct) - 1)
         held_out = torch.randperm(len(distinct), generator=rng)[:size]
         mask[rows] = torch.isin(group, held_out)

@@ -1,6 +1,6 @@
-"""Real digits, seen as 28×28 by some clients and as 8×8 by the others.
+"""Real digits, as 28×28 images at some clients and as 8×8 images at the others.
 
-First step of the flow: the small, offline cousin of the paper's MNIST-USPS problem.
+A small, offline version of the paper's MNIST-USPS problem.
 Paper: "MNIST-USPS"; missing features as in "TextCaps data set".
 """
 
@@ -36,7 +36,7 @@ _TEST_SHARE = 0.4
 
 
 class DigitsConfig(Problem):
-    """Settings of the digits problem; ranges are drawn from per client, ends included."""
+    """Settings of the digits problem; each client draws from the ranges, ends included."""
 
     problem: Literal["digits"] = "digits"
     num_clients: int = Field(default=30, ge=1)  # b
@@ -90,18 +90,18 @@ def _optical() -> _Images:
     """1,797 images of the UCI optical digits, about 180 per digit."""
     from sklearn.datasets import load_digits
 
-    table: Any = load_digits()  # its stub also allows data frames, which need an option to appear
+    table: Any = load_digits()  # its stub also allows data frames, which need an option
     return _Images("optical-8x8", "optical", 8, _scaled(table.data, table.target, brightest=16))
 
 
 def _scaled(pixels: np.ndarray, labels: np.ndarray, *, brightest: int) -> Split:
-    """Rows with values brought from [0, brightest] to [-1, 1]."""
+    """Rows with values scaled from [0, brightest] to [-1, 1]."""
     x = torch.from_numpy(2 * pixels / brightest - 1).float()
     return Split(x, torch.from_numpy(labels).long())
 
 
 def make_digits(config: DigitsConfig, *, seed: int) -> FederatedData:
-    """Clients with few images each, every other one at the other resolution.
+    """Clients with few images each, alternating between the two resolutions.
 
     Training rows of different clients are disjoint; test rows come from images that no
     client trains on, and may be shared.
@@ -118,7 +118,7 @@ def make_digits(config: DigitsConfig, *, seed: int) -> FederatedData:
 def _make_clients(
     images: _Images, members: range, config: DigitsConfig, *, seed: int
 ) -> Iterator[ClientData]:
-    """Clients of one space, numbered as `members` says."""
+    """Clients of one space, with the numbers `members`."""
     rng = generator(seed, "digits", images.space)
     train_rows, test_rows = split_by_class(images.rows.y, _TEST_SHARE, rng=rng)
     low, high = config.classes_per_client

@@ -1,4 +1,4 @@
-"""A finding about a client's rows: something that stops a run, or something worth saying."""
+"""Finding about a client's rows: it stops a run, or is only worth mentioning."""
 
 from dataclasses import dataclass
 

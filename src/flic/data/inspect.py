@@ -1,7 +1,7 @@
-"""What is wrong with the clients' data, said before any training starts.
+"""Checks of the clients' data before any training starts.
 
-First step of the flow, its gate: all problems at once, each as a sentence that names the
-client, what it got, what is expected and what to do.
+All problems are reported at once, each as a sentence that names the client, what it got, what is
+expected and what to do.
 """
 
 from collections import Counter
@@ -16,11 +16,11 @@ from flic.data.task import Classification, Regression, Task
 from flic.errors import DataError
 
 _LISTED = 5
-"""Names spelled out in one sentence; a table can have thousands of columns."""
+"""Most names in one sentence, since a table can have thousands of columns."""
 
 
 def refuse_unusable(data: FederatedData) -> list[Finding]:
-    """Notices about data that can be used.
+    """Check data, and return the notices about them.
 
     Raises:
         DataError: listing every fatal finding, one per line.
@@ -154,7 +154,7 @@ def _about_responses(
             f"has {int(is_outside.sum())} {which} responses outside the declared range "
             f"{task.low:g} to {task.high:g}, between {split.y.min():g} and {split.y.max():g}"
         )
-        # So far out, it is another unit rather than an outlier.
+        # That far out, it is rather another unit than an outlier.
         if beyond.max() > task.width:
             text = f"{found}; expected them within. Correct the responses or the range."
             yield _fatal(client, text)
@@ -232,7 +232,7 @@ def _about_different_responses(client: ClientData) -> Iterator[Finding]:
 
 
 def _about_idle_features(client: ClientData) -> Iterator[Finding]:
-    """Notices of features that tell training rows no further apart."""
+    """Notices about features that do not help to tell training rows apart."""
     x = client.train.x
     if len(x) < 2 or client.schema.shape is not None:  # images have a margin
         return
@@ -253,7 +253,7 @@ def _about_idle_features(client: ClientData) -> Iterator[Finding]:
 
 
 def _equals_earlier_column(x: Tensor) -> Tensor:
-    """Boolean mask over columns."""
+    """Boolean mask of the columns that equal an earlier one."""
     group = x.unique(dim=1, return_inverse=True)[1]
     position = torch.arange(len(group))
     first = position.new_full((len(group),), len(group)).scatter_reduce(0, group, position, "amin")
@@ -284,7 +284,7 @@ def _quoted(names: Sequence[str]) -> str:
 
 
 def _listed(items: Sequence[object]) -> str:
-    """The first few items, and how many more there are."""
+    """The first few items, and the number of the others."""
     shown = ", ".join(map(str, items[:_LISTED]))
     more = len(items) - _LISTED
     return f"{shown} and {more} more" if more > 0 else shown

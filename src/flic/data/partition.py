@@ -1,6 +1,6 @@
-"""Who holds which classes, and how many rows.
+"""Partition of classes and rows among clients.
 
-First step of the flow: the prior probability shift between clients, 𝒴_i ⊆ [C].
+It makes the prior probability shift between clients, 𝒴_i ⊆ [C].
 Paper: "Data Sets" and "Toy data sets"; the authors' variant follows their public code.
 """
 
@@ -12,13 +12,13 @@ from torch import Tensor
 from flic.errors import DataError
 
 Holdings = list[tuple[int, ...]]
-"""Per client the class of each of its shards; a class twice means two shards of it."""
+"""Classes of each client's shards; a class that occurs twice has two shards."""
 
 
 def draw_classes(
     num_clients: int, num_classes: int, classes_per_client: int, *, rng: torch.Generator
 ) -> Holdings:
-    """Distinct classes per client, each class with as many holders as any other, give or take one.
+    """Distinct classes per client; numbers of holders differ by at most one between classes.
 
     Hence every class is held as soon as num_clients · classes_per_client ≥ num_classes.
     """
@@ -42,13 +42,13 @@ def draw_uneven_classes(
 def draw_shards_with_repeats(
     num_clients: int, num_classes: int, classes_per_client: int, *, rng: torch.Generator
 ) -> Holdings:
-    """Shards drawn blindly, so that some clients end with fewer distinct classes.
+    """Shards drawn at random, so that some clients have fewer distinct classes.
 
-    The authors' way: every class is cut into classes_per_client · num_clients / num_classes
-    shards (here the remainder goes to classes at random) and each client draws
+    As in the authors' code, every class is cut into classes_per_client · num_clients /
+    num_classes shards (here the remainder goes to classes at random) and each client draws
     `classes_per_client` (at least 2) of them.
 
-    Departs: no client ends with one class alone, where any accuracy would be 100 %; it
+    Departs: no client ends with a single class, where any accuracy would be 100 %; it
     swaps a shard with a client that can spare one.
     """
     per_class, remainder = divmod(num_clients * classes_per_client, num_classes)
@@ -66,7 +66,7 @@ def _without_one_class_rows(table: Tensor, *, rng: torch.Generator) -> Tensor:
         held = int(row[0])
         if (row != held).any():
             continue
-        # Whoever has two shards of other classes still has two classes after the swap. Such
+        # A client with two shards of other classes still has two classes after the swap. Such
         # a client exists: shards of one class are at most half, up to rounding, of all.
         is_other = table != held
         spare = (is_other & (is_other.sum(dim=1, keepdim=True) >= 2)).nonzero()
@@ -77,7 +77,7 @@ def _without_one_class_rows(table: Tensor, *, rng: torch.Generator) -> Tensor:
 
 
 def deal_rows(labels: Tensor, holdings: Holdings, *, rng: torch.Generator) -> list[Tensor]:
-    """Row indices per client: the rows of each class, shared equally among its shards."""
+    """Row indices per client: the rows of each class, divided equally among its shards."""
     dealt: list[list[Tensor]] = [[] for _ in holdings]
     for label in sorted({label for held in holdings for label in held}):
         holders = [client for client, held in enumerate(holdings) for c in held if c == label]
@@ -129,7 +129,7 @@ def deal_few_rows(
     *,
     rng: torch.Generator,
 ) -> list[Tensor]:
-    """Training rows per client, few of each class; a row that is dealt leaves the pool.
+    """Training rows per client, few of each class; no row goes to two clients.
 
     Args:
         pool: shuffled rows of every class.

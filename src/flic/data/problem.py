@@ -1,4 +1,4 @@
-"""Problem: settings of a data source that can make its clients."""
+"""Settings of a data source, which make its clients."""
 
 from abc import abstractmethod
 from typing import Any
@@ -14,4 +14,4 @@ class Problem(Section):
 
     @abstractmethod
     def make(self, *, seed: int) -> FederatedData:
-        """Clients as these settings describe them; the same ones for the same seed."""
+        """Make the clients that these settings describe; the same seed gives the same clients."""

@@ -1,7 +1,7 @@
-"""What one client's columns are.
+"""Feature schema of one client.
 
-First step of the flow: a schema says which space a client reads and which features of it,
-hence the input dimension k_i that its embedding φ_i is built for.
+A schema names the client's space and its features in that space. Their number is k_i, the input
+dimension of its embedding φ_i.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ class FeatureSchema:
     space: str
     features: tuple[str, ...]
     shape: tuple[int, int] | None = None  # rows and columns of an image; None for a vector
-    # Column of a table that each feature was made from, by number; levels of one exclude each
-    # other. Empty where features are what they were made from.
+    # Number of the table column that each feature was made from; levels of one exclude each
+    # other. Empty where features were not made from columns.
     sources: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -67,21 +67,21 @@ def union(schemas: Sequence[FeatureSchema]) -> FeatureSchema:
 
 @dataclass(frozen=True)
 class SharedFeatures:
-    """Features of a space that two clients or more have; those of a block have the same holders."""
+    """Features of a space that two or more clients have; all of a block have the same holders."""
 
     names: tuple[str, ...] = ()
     block: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, schemas: Sequence[FeatureSchema]) -> "SharedFeatures":
-        """What clients of one space have in common."""
+        """Features that clients of one space share."""
         holders: dict[str, list[int]] = {}
         for i, schema in enumerate(schemas):
             for name in schema.features:
                 holders.setdefault(name, []).append(i)
         names = [name for name, own in holders.items() if len(own) > 1]
         if len({schema.features for schema in schemas}) > 1:
-            names.sort()  # whoever is first; where all have all, their own order saves work
+            names.sort()  # independent of the clients' order; if all have all, theirs saves work
         number: dict[tuple[int, ...], int] = {}
         blocks = [number.setdefault(tuple(holders[name]), len(number)) for name in names]
         return cls(tuple(names), tuple(blocks))

@@ -1,7 +1,7 @@
-"""The data sources that a configuration can name.
+"""Data sources that a configuration can name.
 
-Two need no files and are part of flic. Other packages add theirs, as the paper's are added, by
-an entry point of the group `flic.problems` that names a `Problem`.
+Two need no files and are part of flic. Other packages, such as the paper's, add theirs by an
+entry point of the group `flic.problems` that names a `Problem`.
 """
 
 from importlib.metadata import entry_points
@@ -15,7 +15,7 @@ from flic.data.toy import ToyConfig
 
 
 def _problems() -> dict[str, type[Problem]]:
-    """Settings of every source by the value of `problem` that names it."""
+    """Value of `problem` → settings of the source that it names."""
     added = [entry.load() for entry in sorted(entry_points(group="flic.problems"))]
     kinds: list[type[Problem]] = [ToyConfig, DigitsConfig, *added]
     return {
@@ -32,4 +32,4 @@ else:
         Union[tuple(dict.fromkeys(PROBLEMS.values()))],  # noqa: UP007
         Field(discriminator="problem"),
     ]
-"""Settings of any source, told apart by `problem`."""
+"""Settings of any source; `problem` tells which."""

@@ -38,10 +38,10 @@ class StackedRows:
 
 @dataclass(frozen=True)
 class StackedData:
-    """Training rows of a stack of clients, and which classes each of them holds.
+    """Training rows of a stack of clients, and the classes that each of them holds.
 
-    Paper: `classes` is 𝒴_i, laid out in slots 0 … |𝒴_i| − 1 and padded with −1. Labels are
-    encoded as the task says; rows with responses lie in one slot.
+    Paper: `classes` is 𝒴_i, in slots 0 … |𝒴_i| − 1 and padded with −1. The task encodes the
+    labels; rows with responses are in one slot.
     """
 
     clients: tuple[ClientData, ...]

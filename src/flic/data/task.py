@@ -1,6 +1,6 @@
-"""What the labels of a federation are: classes, or real responses within a declared range.
+"""Task of a federation: labels are classes, or real responses within a declared range.
 
-First step of the flow. Whatever depends on the kind of labels asks the federation's task.
+All code that depends on the kind of labels uses the federation's task.
 Paper: sec:methodo for classes, "Reference Distribution for Regression" for responses.
 """
 
@@ -18,19 +18,19 @@ TaskName = Literal["classification", "regression"]
 
 @dataclass(frozen=True)
 class Classification:
-    """Labels 0 … C − 1: a score and an anchor for each."""
+    """Labels 0 … C − 1, with a score and an anchor for each."""
 
     name: ClassVar[TaskName] = "classification"
     num_classes: int  # C
 
     @property
     def num_outputs(self) -> int:
-        """Numbers that a model gives a row."""
+        """Number of outputs of a model per row."""
         return self.num_classes
 
     @property
     def num_anchors(self) -> int:
-        """Anchors that the clients share."""
+        """Number of anchors that the clients share."""
         return self.num_classes
 
     def encode(self, y: "Tensor") -> "Tensor":
@@ -44,12 +44,12 @@ class Classification:
 
 @dataclass(frozen=True)
 class Regression:
-    """Real responses: one output, and an anchor at either end of their range.
+    """Real responses, with one output and an anchor at either end of their range.
 
     Paper: "Reference Distribution for Regression", m(y) = y a + (1 − y) b for y in [0, 1].
-    All clients must mean the same place by the same response, so the range that is mapped to
-    [0, 1] is declared, from knowledge of the domain, and not read off anyone's rows. Responses
-    beyond it are allowed: the map goes on in a straight line.
+    The same response must mean the same place at all clients. So the range that is mapped to
+    [0, 1] is declared, from knowledge of the domain, and not taken from any client's rows.
+    Responses beyond it are allowed: the map is linear there too.
     """
 
     name: ClassVar[TaskName] = "regression"

@@ -1,7 +1,7 @@
-"""The two toy problems: Gaussian classes seen through every client's own features.
+"""The two toy problems: Gaussian classes, observed through every client's own features.
 
-First step of the flow. Paper: "Data Sets" and "Toy data sets", fig:toyperf. The text, the
-appendix and the authors' code describe three different data sets; all are here, by name.
+Paper: "Data Sets" and "Toy data sets", fig:toyperf. The text, the appendix and the authors' code
+describe three different data sets; all are here, by name.
 """
 
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class ToyConfig(Problem):
 
 @dataclass(frozen=True)
 class _Recipe:
-    """What the variants of the two problems differ in."""
+    """Parameters of one variant of a problem."""
 
     latent_dim: int
     dims: tuple[int, int]  # least and largest k_i
@@ -93,7 +93,7 @@ class _Mixture:
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """Rows of one client as its own features show them, and the Bayes accuracy there."""
+    """Rows of one client in its own features, and the Bayes accuracy on them."""
 
     train: Split
     test: Split
@@ -143,7 +143,7 @@ def _append_noise(
     mixture: _Mixture, train: Split, test: Split, dim: int, *, rng: torch.Generator
 ) -> _Seen:
     """Latent rows with columns of N(0, 1) appended up to `dim`."""
-    # noise says nothing about the class, so the latent rows decide the ceiling
+    # noise tells nothing about the class, so the ceiling is that of the latent rows
     ceiling = bayes_accuracy(test, mixture.means, mixture.covariances)
     return _Seen(_widen(train, dim, rng=rng), _widen(test, dim, rng=rng), ceiling)
 
@@ -164,18 +164,18 @@ def _map_linearly(
         covariances = L.double().T @ mixture.covariances.double() @ L.double()
         ceiling = bayes_accuracy(seen_test, mixture.means @ L, covariances)
     else:
-        # L is injective, and LᵀΣL singular: the same ceiling, read where it can be computed
+        # L is injective and LᵀΣL singular: the ceiling is the same, and computed in latent space
         ceiling = bayes_accuracy(test, mixture.means, mixture.covariances)
     return _Seen(Split(train.x @ L, train.y), seen_test, ceiling)
 
 
 def _make_client(name: str, seen: _Seen, *, rng: torch.Generator) -> ClientData:
-    """Client in a space of its own name, its training rows thinned out unevenly."""
+    """Client in a space of its own name, with unevenly subsampled training rows."""
     dim = seen.test.x.shape[1]
     return ClientData(
         name=name,
         schema=FeatureSchema(space=name, features=tuple(f"x{j}" for j in range(dim))),
-        # thinned last, so that a row drawn twice is twice the same row, noise included
+        # subsampled last, so that a row drawn twice is the same row, noise included
         train=seen.train.take(subsample(seen.train.y, rng=rng)),
         validation=Split.empty(dim),
         test=seen.test,
