@@ -1,4 +1,4 @@
-"""Gaussians: distances and their errors, averages, and maps that carry one to another."""
+"""Gaussians: distances and their confidence intervals, averages, and maps between them."""
 
 from flic.gaussians.barycentre import bures_barycentre as bures_barycentre
 from flic.gaussians.barycentre import factor_average as factor_average

@@ -18,7 +18,7 @@ def factor_average(
     """Weighted mean of the factors L over the first axis.
 
     Paper: "Averaging Anchor Distributions".    L_c = Σ_i ω_i L_i,c
-    Depends on the rotation LU of every client's factor, which its covariance does not show.
+    It depends on the rotation LU of every client's factor, which the covariance does not show.
 
     Args:
         factors: Full or diagonal factors, one per client along the first axis.
@@ -37,16 +37,16 @@ def bures_barycentre(
 ) -> Float[Tensor, "*batch k k"]:
     """Covariance with the least weighted sum of squared Bures distances to the given ones.
 
-    The fixed point of Álvarez-Esteban et al. (2016), written on factors: turn every client's
+    The fixed point of Álvarez-Esteban et al. (2016), written on factors: rotate every client's
     factor onto the current one, then average. So it is `factor_average` made independent of the
     clients' rotations. The usual form S^{-½}(Σ ω_i (S^½ Σ_i S^½)^½)² S^{-½} is the same iteration
     but needs S to be invertible. Computed in float64, detached.
 
     Args:
-        covariances: One per client along the first axis; singular ones are welcome.
+        covariances: One per client along the first axis; they may be singular.
         weights: [m], or [m, *batch]; only their ratios along the first axis matter.
         tol: Largest change of the result in one iteration, relative to its trace.
-        max_iter: Iterations after which it gives up.
+        max_iter: Number of iterations after which it fails.
     """
     wide = covariances.double()
     share = _normalised(weights.double(), wide.ndim)

@@ -1,9 +1,9 @@
 """The Bures distance of covariances and the 2-Wasserstein distance of Gaussians.
 
-Everything here rests on one identity: if FFᵀ = A and GGᵀ = B, then tr((A^½ B A^½)^½) is the nuclear
-norm of GᵀF, whatever the factors. The nuclear norm is ⟨P, Y⟩ with P the polar factor of Y, and
-its gradient is P: with P frozen, `(P * Y).sum()` has the exact value and the exact first
-derivative, and no decomposition is differentiated.  Paper: eq:W2_Gauss.
+All of it uses one identity: if FFᵀ = A and GGᵀ = B, then tr((A^½ B A^½)^½) is the nuclear norm of
+GᵀF, for any such factors. The nuclear norm is ⟨P, Y⟩ with P the polar factor of Y, and its
+gradient is P: with P frozen, `(P * Y).sum()` has the exact value and the exact first derivative,
+and no decomposition is differentiated.  Paper: eq:W2_Gauss.
 """
 
 import torch
@@ -15,7 +15,7 @@ from flic.gaussians.decomposition import eigh, svd
 from flic.gaussians.gaussian import Gaussian
 from flic.gaussians.sqrtm import inverse_roots, sqrtm
 
-# Eigenvalues of a Gram matrix carry an error of some eps·λ_max; below this they are noise.
+# Eigenvalues of a Gram matrix have an error of some eps·λ_max; below this they are noise.
 _GRAM_CUTOFF = {torch.float32: 1e-6, torch.float64: 1e-12}
 
 
@@ -67,7 +67,7 @@ def block_nuclear_norm(
 
 @torch.no_grad()
 def polar_gram(y: Float[Tensor, "*batch n k"]) -> Float[Tensor, "*batch n k"]:
-    """Polar factor from the smaller Gram matrix, detached: fast, blind to small singular values."""
+    """Polar factor from the smaller Gram matrix, detached; fast, ignores small singular values."""
     wide = y.shape[-2] <= y.shape[-1]
     values, v = eigh(y @ y.mT if wide else y.mT @ y)
     v_scaled = v * inverse_roots(values, cutoff=_GRAM_CUTOFF[y.dtype])[..., None, :]
@@ -87,8 +87,8 @@ def polar_gram_blocks(
         same: 1 where two rows are of the same block, else 0; rows of no block are all 0.
     """
     gram = (y @ y.mT).mul_(same)
-    # Blocks brought to unit trace: the cutoff is relative to the largest eigenvalue of all,
-    # and a class that is still narrow would lose its gradient to a wide one.
+    # Scale blocks to unit trace: the cutoff is relative to the largest eigenvalue of all blocks,
+    # and a narrow class would lose its gradient beside a wide one.
     tiny = torch.finfo(y.dtype).tiny
     trace = (same @ gram.diagonal(dim1=-2, dim2=-1)[..., None]).clamp_(min=tiny)
     values, v = eigh(gram.div_(trace))
@@ -116,7 +116,7 @@ def _procrustes_sq(
 
     Written as two squares rather than ‖F‖² + ‖G‖² − 2‖GᵀF‖_*: no cancellation, never negative, and
     the gradient vanishes at equal covariances. P is a partial isometry where GᵀF is singular; the
-    second square is what it leaves of G.
+    second square is the part of G that it misses.
     """
     polar = polar_factor(g.mT @ f)
     turned = g @ polar

@@ -4,7 +4,7 @@ All but `cholesky` are detached: callers freeze the factors they get and differe
 linear in their input, so that repeated or vanishing eigenvalues never enter a backward pass.
 """
 
-# torch publishes no types for torch.linalg; the annotations below are where they begin.
+# torch has no types for torch.linalg; the annotations below add them.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportPrivateImportUsage=false
 
@@ -18,8 +18,8 @@ from flic.errors import NumericalError
 
 
 def _require_finite(name: str, a: Float[Tensor, "*batch n k"]) -> None:
-    """Refuse what LAPACK, depending on the size, would refuse or answer with garbage."""
-    if math.isfinite(a.sum()):  # then every entry is; cheaper than asking them all
+    """Refuse entries that are not finite: LAPACK would fail or return garbage, by size."""
+    if math.isfinite(a.sum()):  # then every entry is finite; cheaper than testing each
         return
     finite = torch.isfinite(a).flatten(-2).all(-1)
     if not bool(finite.all()):

@@ -1,7 +1,7 @@
-"""Gaussian distributions that own a mean and a factor.
+"""Gaussian distributions, stored as a mean and a factor.
 
-The covariance is derived, Σ = LLᵀ + εI, and never stored: it cannot stop being positive
-semi-definite. Anchors μ_c and class moments ν̂_φi are both of this type.  Paper: sec:methodo.
+The covariance is derived, Σ = LLᵀ + εI, and never stored, so it is always positive semi-definite.
+Anchors μ_c and class moments ν̂_φi are both of this type.  Paper: sec:methodo.
 """
 
 import math
@@ -55,8 +55,8 @@ class Gaussian:
     ) -> "Gaussian":
         """Empirical mean and covariance (divisor n) of the rows of `x`.
 
-        Gradients of anything that depends on the covariance are exact, for any rank. One sample
-        has covariance 0; a group without samples (a padded slot) is the point mass at 0.
+        Gradients through the covariance are exact, for any rank. One sample has covariance 0; a
+        group without samples (a padded slot) is the point mass at 0.
 
         Args:
             x: Samples as rows.
@@ -91,17 +91,17 @@ class Gaussian:
         return self.factor.square().sum(axes) + self.dim * self.eps
 
     def root(self) -> Float[Tensor, "*batch k k"] | Float[Tensor, "*batch k"]:
-        """F with FFᵀ = Σ, eps included; of the same kind as the factor."""
+        """F with FFᵀ = Σ, eps included; full or diagonal as the factor."""
         if self.eps == 0:
             return self.factor
         if self.is_diagonal:
             return (self.factor.square() + self.eps).sqrt()
-        # In float64: with eps = 1e-6 the rounding of LLᵀ in float32 alone can make it indefinite.
+        # In float64: with eps = 1e-6, rounding LLᵀ to float32 can already make it indefinite.
         wide = self.factor.double()
         return cholesky(wide @ wide.mT + self.eps * _eye_like(wide)).to(self.factor.dtype)
 
     def dense_root(self) -> Float[Tensor, "*batch k k"]:
-        """`root()` as a matrix, whichever the kind."""
+        """`root()` as a full matrix."""
         return torch.diag_embed(self.root()) if self.is_diagonal else self.root()
 
     def reparameterise(self, noise: Float[Tensor, "*batch n k"]) -> Float[Tensor, "*batch n k"]:
@@ -135,7 +135,7 @@ class Gaussian:
         return -0.5 * whitened.square().sum(-1) - scale.log().sum(-1)[..., None]
 
     def __getitem__(self, index: BatchIndex) -> "Gaussian":
-        """The Gaussians at `index` of the batch axes; k is out of reach, also with an ellipsis."""
+        """The Gaussians at `index` of the batch axes; an ellipsis does not reach k."""
         batch = self.mean.shape[:-1]
         if not batch:
             raise IndexError("This Gaussian has no batch axes to index; it is a single one.")

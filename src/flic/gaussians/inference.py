@@ -1,7 +1,7 @@
 """Confidence intervals for the distance between a class and its anchor.
 
-Paper: theorem:wass. A client sees n rows of a class, not its distribution: how far is
-W₂²(μ_c, ν̂) from W₂²(μ_c, ν)? Everything is detached: intervals are read, not trained.
+Paper: theorem:wass. A client has n rows of a class, not its distribution: W₂²(μ_c, ν̂) estimates
+W₂²(μ_c, ν). Everything is detached: nothing is trained through intervals.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from flic.gaussians.gaussian import Gaussian
 
 @dataclass(frozen=True, eq=False)
 class Interval:
-    """An estimate and its confidence interval, one for each of a batch."""
+    """Estimates and their confidence intervals, one per batch entry."""
 
     estimate: Float[Tensor, " *batch"]
     low: Float[Tensor, " *batch"]
@@ -32,7 +32,7 @@ def limit_variance(nu: Gaussian, anchor: Gaussian) -> Float[Tensor, "..."]:
 
     Paper: theorem:wass.    4 (m − v)ᵀ Σ (m − v) + 2 tr(((I − T)Σ)²), T the optimal map from ν
     Departs: the printed s takes the eigenpairs of Σ_i for those of Σ_c^½ Σ_i Σ_c^½ and leaves out
-    2 tr(Σ_i²); it can be negative. With both put right it equals the one here.
+    2 tr(Σ_i²); it can be negative. With both corrected it equals this one.
 
     The delta method: W₂² has the derivative 2(m − v) in the mean and I − T in the covariance. With
     Σ = FFᵀ, Σ_c = GGᵀ and P the polar factor of GᵀF, TF is GP: no inverse, never negative.
@@ -50,19 +50,20 @@ def wasserstein2_sq_interval(
     """Estimate and confidence interval of W₂² between the law of the rows and the anchor.
 
     Paper: theorem:wass, with the variance at the estimated moments.
-    For Gaussian rows. The estimate has its bias taken off up to terms of order 1/n²: the plain
+    For Gaussian rows. The bias of the estimate is corrected up to terms of order 1/n²: the plain
     W₂² of the sample moments lies above the truth, at n = 200 and k = 10 by up to 1.3 standard
-    deviations. Coverage at level 0.95 was measured between 93 and 97 % from n = 200 on for k ≤ 10
+    deviations. Measured coverage at level 0.95 is between 93 and 97 % from n = 200 on for k ≤ 10
     (at n = 50 from 92 to 98 %), where W₂² is well above its own sampling error of about k²/n.
 
-    Close to the anchor the errors are not normal: 91 to 99 % there. Where ν is the anchor itself
-    the limit has variance 0 and the theorem says nothing; the interval then shrinks like 1/n and,
-    as ends below 0 are put to 0, holds 0 in over 99 % of samples. It is no test of ν = anchor.
+    Close to the anchor the errors are not normal, and coverage is 91 to 99 %. If ν is the anchor
+    itself, the limit has variance 0 and the theorem says nothing. The interval then shrinks like
+    1/n and, as ends below 0 are set to 0, contains 0 in over 99 % of samples. It is no test of
+    ν = anchor.
 
     Args:
         samples: Rows of one class, embedded; more of them than dimensions.
         anchor: Anchor of the class; batch axes broadcast.
-        level: Probability with which the interval shall cover the truth.
+        level: Probability that the interval covers the truth.
     """
     _check_request(samples, level)
     n = samples.shape[-2]

@@ -21,7 +21,7 @@ def sqrtm(a: Float[Tensor, "*batch k k"]) -> Float[Tensor, "*batch k k"]:
     # Eigenvalues of a singular matrix come back as about ±k·eps·λ_max: below that, a zero.
     noise = (a.shape[-1] * torch.finfo(a.dtype).eps) ** 0.5 * roots.amax(-1)
     slopes = sums.reciprocal().masked_fill(sums <= noise[..., None, None], 0)
-    change = vectors.mT @ (a - a.detach()) @ vectors  # zero, but carries the gradient
+    change = vectors.mT @ (a - a.detach()) @ vectors  # zero, but has the gradient
     change = (change + change.mT) / 2  # a gradient in a symmetric matrix is symmetric
     return vectors @ (torch.diag_embed(roots) + slopes * change) @ vectors.mT
 

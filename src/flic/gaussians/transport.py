@@ -60,7 +60,7 @@ def affine_map(
 
 @torch.no_grad()
 def optimal_map(p: Gaussian, q: Gaussian) -> AffineMap:
-    """Brenier map from p to q: of all maps that do, the one that moves points least.
+    """Brenier map: the map from p to q that moves points least.
 
     A^{-½} (A^½ B A^½)^½ A^{-½} with A, B the covariances; where A is singular, on its range only.
     """
@@ -73,7 +73,7 @@ def _principal_axes(
     p: Gaussian,
 ) -> tuple[Float[Tensor, "*batch k k"], Float[Tensor, "*batch k"]]:
     """Eigenvectors P and D^½, decreasing, of the covariance PDPᵀ."""
-    # Of the factor, not the covariance: squaring would lose the small eigenvalues.
+    # From the factor, not the covariance: squaring would lose the small eigenvalues.
     axes, scale, _ = svd(p.dense_root())
     largest = axes.gather(-2, axes.abs().argmax(-2, keepdim=True))
     return axes * largest.sign(), scale
