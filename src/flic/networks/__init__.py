@@ -1,1 +1,1 @@
-"""Part 2 of the flow: φ_i, from a client's own features into the common latent space."""
+"""Networks: embeddings φ_i into the common latent space, and models g_θ on it."""

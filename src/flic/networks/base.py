@@ -1,4 +1,4 @@
-"""What an embedding φ is: named parameters with a leading client axis, and a map of rows."""
+"""Embedding φ: named parameters with a leading client axis, and a map of rows."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
@@ -12,7 +12,7 @@ from flic.shapes import Named
 
 @runtime_checkable
 class Embedding(Protocol):
-    """Architecture of φ for all clients of a stack. Two equal ones can be stacked."""
+    """Architecture of φ for all clients of a stack. Clients with equal ones can be stacked."""
 
     @property
     def dim(self) -> int:
@@ -41,7 +41,7 @@ class Embedding(Protocol):
         Args:
             parameters: of the clients, stacked.
             x: their rows; those of a client beyond its number in `rows` are padding, whose
-                image is of no interest.
+                image does not matter.
             masks: dropout factors of the inner layers.
             rows: real rows of each client; None means all.
         """
@@ -50,14 +50,14 @@ class Embedding(Protocol):
     def draw_masks(
         self, rows: Sequence[int], rngs: Sequence[torch.Generator], *, dtype: torch.dtype
     ) -> list[Tensor]:
-        """Dropout factors for one step: each client's from its own generator, for its own rows."""
+        """Dropout factors for one step, from each client's own generator, for its own rows."""
         ...
 
 
 def init_layer(
     *shape: int, fan_in: int, fan_out: int, rng: torch.Generator, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """Weight of that shape and bias, uniform within ±1/√fan_in (PyTorch's own default)."""
+    """Weight of that shape and bias, uniform within ±1/√fan_in (PyTorch's default)."""
     bound = fan_in**-0.5
     weight = torch.empty(shape, dtype=torch.float64)
     bias = torch.empty(fan_out, dtype=torch.float64)

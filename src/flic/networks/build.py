@@ -1,4 +1,4 @@
-"""From feature schemas to networks: the one place where the kind of features decides."""
+"""Networks for feature schemas; only this module chooses them by the kind of features."""
 
 from collections.abc import Sequence
 
@@ -12,16 +12,16 @@ from flic.networks.cnn import Cnn
 from flic.networks.mlp import FIRST_LAYER, Mlp
 from flic.shapes import Named
 
-# Below this width a wider first layer costs less than a second stack would.
+# Below this width, a wider first layer costs less than a second stack.
 CHEAP_WIDTH = 128
-# Up to this width, zeros at the end of a row leave the order of its sums as it was.
+# Up to this width, zeros at the end of a row do not change the order of summation.
 SUMMED_AT_ONCE = 256
 
 
 def build_embedding(
     schema: FeatureSchema, config: EmbeddingConfig, *, width: int | None = None
 ) -> Embedding:
-    """φ's architecture for a client's features; vectors are padded to `width`."""
+    """Architecture of φ for a client's features; vectors are padded to `width`."""
     if schema.shape is not None:
         return Cnn(schema.shape, config.latent_dim, config.dropout)
     return Mlp(width or schema.dim, config.hidden, config.latent_dim, config.dropout)
@@ -30,9 +30,9 @@ def build_embedding(
 def stack_widths(schemas: Sequence[FeatureSchema]) -> dict[int, int]:
     """Padded width for each number of features of a vector: few widths, little padding.
 
-    The widths depend on the whole federation and on nothing else, so that no result depends
-    on which clients happen to be stacked together. A wide client is padded by its own features
-    alone: a product sums long rows in parts, and where these end depends on the width.
+    The widths depend only on the whole federation, so that no result depends on which clients
+    are stacked together. A wide client's width depends only on its own features: a product sums
+    long rows in parts, and the width decides where these end.
     """
     widths: dict[int, int] = {}
     current = 0

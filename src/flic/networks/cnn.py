@@ -2,7 +2,7 @@
 
 Paper: append:models (two convolutional layers, each with max-pooling and a sigmoid, then one
 fully-connected layer). The sizes are those of the authors' program: 32 and 20 channels of 5×5.
-Departs: the latent has no ReLU, which would keep half of every anchor out of reach.
+Departs: the latent has no ReLU, with which half of every anchor could not be reached.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from flic.shapes import Named
 CHANNELS = (1, 32, 20)
 KERNEL = 5
 
-# Two convolutions of 5×5 with pooling leave one pixel of an image of this side.
+# Side of an image of which two convolutions of 5×5 with pooling leave one pixel.
 SIDE_WITHOUT_PADDING = 16
 
 
@@ -28,8 +28,7 @@ SIDE_WITHOUT_PADDING = 16
 class Cnn:
     """φ: grey images of one size → ℝ^latent_dim.
 
-    Convolutions take an image's margin only where the image is large enough for it; smaller
-    ones are padded.
+    Convolutions shrink large images by their margin; smaller images are padded.
     """
 
     shape: tuple[int, int]
@@ -55,7 +54,7 @@ class Cnn:
 
     @property
     def _sides(self) -> tuple[int, int]:
-        """Rows and columns that the trunk leaves of an image."""
+        """Rows and columns of an image after the trunk."""
         shrink = KERNEL - 1 - 2 * self._padding
         rows, columns = (((side - shrink) // 2 - shrink) // 2 for side in self.shape)
         return rows, columns
@@ -86,7 +85,7 @@ class Cnn:
         masks: Sequence[Tensor] = (),
         rows: Sequence[int] | None = None,
     ) -> Float[Tensor, "clients rows k"]:
-        """Latent representation φ_i(x): trunks one after another, the rest side by side."""
+        """Latent representation φ_i(x): trunks one client at a time, then one layer for all."""
         counts = [x.shape[1]] * len(x) if rows is None else rows
         trunks = [self._trunk(parameters, i, x[i, :count]) for i, count in enumerate(counts)]
         padded = [pad(trunk, (0, 0, 0, x.shape[1] - len(trunk))) for trunk in trunks]
@@ -125,8 +124,8 @@ def _convolve_pixels(
 ) -> Float[Tensor, "rows channels out_height out_width"]:
     """Convolution of a grey image as one matrix product over its patches.
 
-    The library's own convolution of a single channel takes half as long again. Pixels need no
-    gradient; for the second layer, whose input does, patches would cost more than they save.
+    PyTorch's own convolution of a single channel takes half as long again. Pixels need no
+    gradient; the second layer's input does, and there patches would cost more than they save.
     """
     patches = image.unfold(1, KERNEL, 1).unfold(2, KERNEL, 1)
     flat = patches.reshape(-1, KERNEL**2) @ weight.flatten(1).mT
@@ -134,10 +133,10 @@ def _convolve_pixels(
 
 
 def _pool(image: Tensor, bias: Float[Tensor, " channels"]) -> Tensor:
-    """Sigmoid of the bias and the largest of every 2×2 pixels.
+    """Sigmoid of the bias plus the largest of every 2×2 pixels.
 
     Bias and sigmoid keep the order of pixels, so they come last, on a quarter of them.
     """
-    # Pooling is vectorised over channels: with these last it takes a third of the time.
+    # Pooling is vectorised over channels: with channels last it takes a third of the time.
     largest = max_pool2d(image.contiguous(memory_format=torch.channels_last), 2)
     return torch.sigmoid(largest + bias[:, None, None])

@@ -2,9 +2,9 @@
 
 Paper: algo:FLIC-FEDREP, steps 7, 8, 13 and 14.
 
-Parameters carry a leading client axis, so a step of the optimiser is one fused kernel for the
+Parameters have a leading client axis, so a step of the optimiser is one fused kernel for the
 whole stack. Clients are sorted by their number of steps, descending: those still at work are then
-a prefix of every tensor, and nobody waits or is masked.
+a prefix of every tensor, and no client waits or is masked.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,9 +19,9 @@ from flic.method_settings import OptimiserConfig
 from flic.shapes import Named
 
 Losses = dict[str, Float[Tensor, " clients"]]
-"""Weighted loss terms of each client, by name; their sum is what descends."""
+"""Weighted loss terms of each client, by name; their sum is minimised."""
 
-# Elements of the widest vector a processor computes with: 512 bits of float32.
+# Elements in the widest vector register of a processor: 512 bits of float32.
 VECTOR = 16
 
 LossFn = Callable[[Named, int, int], Losses]
@@ -39,9 +39,9 @@ def descend(
     """Parameters after one descent step per entry of `working`, and the mean loss terms.
 
     Args:
-        parameters: stacked parameters, client axis first; left as they are.
+        parameters: stacked parameters, client axis first; not changed.
         loss_fn: the loss terms of the first `working[step]` clients.
-        working: how many clients still work at each step; never increases.
+        working: number of clients that still work at each step; never increases.
         optimiser: the rule of a step. Its state starts anew with every call.
         weight_decay: coefficient of ½‖·‖² by name; none where a name is absent.
     """
@@ -57,7 +57,7 @@ def descend(
         total = torch.stack(list(losses.values())).sum()
         gradients = torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)
         values = [leaf.detach() for leaf in leaves.values()]
-        # Not in place: autograd may hand out one tensor for two parameters, or an expanded one.
+        # Not in place: autograd may return one tensor for two parameters, or an expanded one.
         gradients = [
             gradient.add(value, alpha=decay[name]) if decay.get(name) else gradient
             for name, value, gradient in zip(leaves, values, gradients, strict=True)
@@ -70,8 +70,8 @@ def descend(
 def _slab(value: Tensor) -> Float[Tensor, "clients size"]:
     """A copy with one row per client, padded to whole vectors of the processor.
 
-    The fused kernel rounds what is left over after the last whole vector differently; without
-    padding a result would depend on a client's place in the stack.
+    The fused kernel rounds the rest after the last whole vector differently; without padding a
+    result would depend on a client's place in the stack.
     """
     flat = value.detach().flatten(1)
     return torch.nn.functional.pad(flat, (0, -flat.shape[1] % VECTOR)).clone()
@@ -107,8 +107,8 @@ def _descent_step(
     state: _State,
     optimiser: OptimiserConfig,
 ) -> None:
-    """One step of the working clients, in place. All of them have taken the same number."""
-    # The fused kernel ignores strides: a gradient laid out otherwise would be misread.
+    """One step of the working clients, in place. All have taken the same number of steps."""
+    # The fused kernel ignores strides: it would misread a gradient with another layout.
     gradients = [gradient.contiguous() for gradient in gradients]
     if optimiser.kind == "sgd":
         for value, gradient in zip(values, gradients, strict=True):

@@ -1,6 +1,6 @@
-"""g_θ: from the latent space to class scores or a response, through an optional hidden layer.
+"""Model g_θ: from the latent space to class scores or a response, with an optional hidden layer.
 
-Paper: append:models. FLIC-Class has the head alone; FLIC-HL has a linear hidden layer with
+Paper: append:models. FLIC-Class has only the head; FLIC-HL has a linear hidden layer with
 LeakyReLU before it.
 """
 
@@ -53,7 +53,7 @@ class SplitModel:
         )
         if self.num_outputs > 1:
             return linear(inner, weight, bias)
-        # A batched product with one column rounds by the number of clients; this does not.
+        # Rounding of a batched product with one column depends on the number of clients.
         return (inner * weight.mT).sum(-1, keepdim=True) + bias[:, None]
 
 

@@ -15,7 +15,7 @@ from flic.networks.base import dropout_masks, init_linear, linear
 from flic.shapes import Named
 
 FIRST_LAYER = "embedding.0.weight"
-"""The one parameter whose shape depends on a client's features: a row for each of them."""
+"""Name of the only parameter whose shape depends on a client's features: a row for each."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Mlp:
         rows: Sequence[int] | None = None,
     ) -> Float[Tensor, "clients rows k"]:
         """Latent representation φ_i(x)."""
-        del rows  # padding comes along: leaving it out would cost more than it saves
+        del rows  # padding is computed too: leaving it out would cost more than it saves
         last = len(self.sizes) - 2
         for layer in range(last + 1):
             weight = parameters[f"embedding.{layer}.weight"]
@@ -67,7 +67,7 @@ class Mlp:
     def draw_masks(
         self, rows: Sequence[int], rngs: Sequence[torch.Generator], *, dtype: torch.dtype
     ) -> list[Float[Tensor, "clients rows width"]]:
-        """Dropout factors for one step: each client's from its own generator, for its own rows."""
+        """Dropout factors for one step, from each client's own generator, for its own rows."""
         if not self.dropout:
             return []
         return dropout_masks(self.hidden, 1.0 - self.dropout, rows, rngs, dtype=dtype)

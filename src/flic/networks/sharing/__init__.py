@@ -1,4 +1,4 @@
-"""Part 4 of the flow: g_θi, and which of its weights are shared.  Paper: table:perso_algo."""
+"""Personalisation rules: the shared and the personal weights of g_θi.  Paper: table:perso_algo."""
 
 import importlib
 import pkgutil
@@ -9,7 +9,7 @@ from flic.networks.sharing.rule import Rule as Rule
 
 
 def _discover() -> dict[str, Rule]:
-    """Every file of this package that defines `RULE`, by the rule's name."""
+    """Rules by name, from every file of this package that defines `RULE`."""
     found = (
         importlib.import_module(f"{__name__}.{m.name}") for m in pkgutil.iter_modules(__path__)
     )

@@ -1,4 +1,4 @@
-"""No sharing at all: every weight of θ_i is the client's own.
+"""No sharing: every weight of θ_i is the client's own.
 
 Not a row of table:perso_algo; the rule of the baselines that train alone.
 """

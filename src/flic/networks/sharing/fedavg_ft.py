@@ -1,4 +1,4 @@
-"""FedAvg with fine-tuning (Collins et al. 2022): one shared model, tuned at home.
+"""FedAvg with fine-tuning (Collins et al. 2022): one shared model, fine-tuned by each client.
 
 Paper: table:perso_algo, g_θi = g_θ. A visit starts from the shared θ and trains all of it;
 the client sends the result and keeps it as its fine-tuned model.
@@ -13,7 +13,7 @@ from flic.shapes import Named
 
 
 class FedAvgFT(Rule):
-    """All of θ is shared; the personal copy is what fine-tuning made of it."""
+    """All of θ is shared; the personal copy is the fine-tuned one."""
 
     name = "fedavg-ft"
     has_shared_phase = False

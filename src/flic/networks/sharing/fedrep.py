@@ -1,4 +1,4 @@
-"""FedRep (Collins et al. 2021): a shared representation under personal heads.
+"""FedRep (Collins et al. 2021): a shared representation with personal heads.
 
 Paper: table:perso_algo, θ_i = [α, β_i].
 """

@@ -14,7 +14,7 @@ MIX = 0.5
 
 
 class L2GD(Rule):
-    """Global and local weights of the whole model; what predicts is their mixture."""
+    """Global and local weights of the whole model; their mixture predicts."""
 
     name = "l2gd"
 

@@ -1,7 +1,7 @@
-"""One shared model under personal class offsets.
+"""One shared model with personal class offsets.
 
-Beyond table:perso_algo: all of θ is shared but the bias of the last layer, which holds what
-differs between clients that read the same features: how frequent each class is.
+Not in table:perso_algo: all of θ is shared except the bias of the last layer. The bias holds what
+differs between clients with the same features: the frequency of each class.
 """
 
 from collections.abc import Collection

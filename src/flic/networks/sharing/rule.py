@@ -1,4 +1,4 @@
-"""What a personalisation rule is: which part of θ is shared, which stays at home.
+"""Personalisation rule: splits θ into a shared part and a part that stays with the client.
 
 Paper: table:perso_algo, a row per file beside this one. A new rule is a new file that
 defines `RULE`; nothing else changes.
@@ -23,16 +23,16 @@ class Rule(ABC):
 
     name: ClassVar[str]
 
-    #: Whether a phase of its own trains the shared part after the local steps (step 13).
+    #: Whether a separate phase trains the shared part after the local steps (step 13).
     has_shared_phase: ClassVar[bool] = True
 
     @abstractmethod
     def shared_names(self, names: Collection[str]) -> set[str]:
-        """Names of θ whose values the server holds, α."""
+        """Names of the weights of θ that the server holds, α."""
 
     @abstractmethod
     def personal_names(self, names: Collection[str]) -> set[str]:
-        """Names of θ of which the client keeps a value of its own, β_i."""
+        """Names of the weights of θ that the client has its own values of, β_i."""
 
     def begin(self, shared: Named, personal: Named) -> Mapping[str, Tensor]:
         """Personal part at the start of a visit."""
@@ -44,6 +44,6 @@ class Rule(ABC):
         """θ_i of the local model."""
 
     def upload(self, shared: Named, personal: Named) -> Mapping[str, Tensor]:
-        """What the client sends of θ: its version of the shared part."""
+        """The client's version of the shared part, which it sends."""
         del personal
         return shared
