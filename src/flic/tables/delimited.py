@@ -57,7 +57,7 @@ class _Head:
 
 
 def _head(path: Path, encoding: str) -> _Head:
-    opened = "utf-8-sig" if encoding == "utf-8" else encoding
+    opened = "utf-8-sig" if encoding == "utf-8" else encoding  # it may have a byte-order mark
     try:
         with path.open(encoding=opened, newline="") as file:
             lines = iter(lambda: file.readline(_BLOCK_BYTES), "")
