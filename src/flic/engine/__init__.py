@@ -1,1 +1,1 @@
-"""Part 6 of the flow: who runs the two halves of an method, and when."""
+"""Engine: runs the client half and the server half of a method, round by round."""

@@ -4,9 +4,9 @@ checkpoints/
   00007.json            the commit: record, SHA-256 of every file it needs, and of what made it
   00007.server.safetensors
   00007.0.safetensors   private states of the clients that changed, stack by stack
-Files of earlier steps stay as long as a client's latest state, or the one before the last commit,
-lies in them. A commit that does not match its checksums is refused and the previous one used. One
-that was made with other settings, data or code is of another run, and nothing is touched.
+Files of earlier steps stay as long as they have a client's latest state, or its state before the
+last commit. A commit that does not match its checksums is refused, and the previous one is used. A
+commit made with other settings, data or code belongs to another run, and nothing is touched.
 """
 
 import json
@@ -28,15 +28,15 @@ from flic.shapes import Named
 
 VERSION = 1
 CHECKPOINTS = "checkpoints"
-"""Where a run's folder has its journal."""
+"""Name of the journal's folder in a run folder."""
 
 Origin = Mapping[str, str]
-"""What a run is made with, such as "settings", "data" and "code" → SHA-256."""
+"""Origin of a run: "settings", "data", "code" or the like → SHA-256."""
 
 
 @dataclass(frozen=True)
 class Commit:
-    """One finished step as it lies on disk."""
+    """One finished step as stored on disk."""
 
     number: int
     record: Record
@@ -58,7 +58,7 @@ class Commit:
 
     @classmethod
     def parse(cls, content: bytes) -> "Commit":
-        """The commit, if it is what was written."""
+        """Read a commit, and verify its checksum."""
         outer = parse_json(content)
         body = outer["commit"]
         if outer["sha256"] != digest_of(body):
@@ -73,7 +73,7 @@ class DiskJournal:
     """Journal of one run in a folder."""
 
     def __init__(self, folder: Path, origin: Origin | None = None) -> None:
-        """Open the journal of the run with this origin; without one, it is any run's.
+        """Open the journal of the run with this origin; None accepts any run.
 
         A damaged last commit is set aside (see `notices`).
 
@@ -101,7 +101,7 @@ class DiskJournal:
     # ---- one step ------------------------------------------------------------------------
 
     def states(self, names: Sequence[str]) -> list[Named | None]:
-        """Latest private state of each client, pending ones included; None before any."""
+        """Latest private state of each client, pending ones included; None before the first."""
         where = {name: self._pending.get(name, self._place.get(name)) for name in names}
         found: dict[str, dict[str, Tensor]] = {}
         for file in {f for f in where.values() if f is not None}:
@@ -109,7 +109,7 @@ class DiskJournal:
         return [found.get(name) for name in names]
 
     def put(self, states: Mapping[str, Named]) -> None:
-        """Write new states of some clients for the commit to come."""
+        """Write new states of some clients for the next commit."""
         if not states:
             return
         file = f"{len(self._commits):05d}.{len(self._written)}.safetensors"
@@ -148,9 +148,9 @@ class DiskJournal:
         return states
 
     def _count(self, commit: Commit) -> list[str]:
-        """Take a commit into account; files that neither it nor the one before needs any more.
+        """Register a commit; returns the files that neither it nor the one before needs.
 
-        The work depends on the clients that changed, not on those registered.
+        The work depends on the number of changed clients, not on the number of all clients.
         """
         self._commits.append(commit)
         left = {self._place[name] for name in commit.clients if name in self._place}
@@ -167,7 +167,7 @@ class DiskJournal:
     # ---- opening -------------------------------------------------------------------------
 
     def _load(self) -> None:
-        """The longest sound run of commits; what comes after it is said and set aside."""
+        """Load the longest sound sequence of commits; report and set aside what comes after it."""
         commits, damage = self._read_commits()
         self._refuse_other(commits)
         while commits:
@@ -189,7 +189,7 @@ class DiskJournal:
         self._sweep()
 
     def _read_commits(self) -> tuple[list[Commit], DamagedCheckpoint | None]:
-        """Commits up to the first that is not what was written."""
+        """Commits up to the first damaged one."""
         commits: list[Commit] = []
         while (path := self._folder / _commit_file(len(commits))).exists():
             try:
@@ -202,7 +202,7 @@ class DiskJournal:
         return commits, None
 
     def _refuse_other(self, commits: Sequence[Commit]) -> None:
-        """Refuse commits that were not made with what this run is made with."""
+        """Refuse commits of another origin than this run's."""
         for commit in commits:
             other = [what for what, own in self._origin.items() if commit.origin.get(what) != own]
             if other:
@@ -214,7 +214,7 @@ class DiskJournal:
                 )
 
     def _sweep(self) -> None:
-        """Remove what an interrupted step left behind."""
+        """Remove the files of an interrupted step."""
         numbers = {commit.number for commit in self._commits[-2:]}
         needed = {*self._place.values(), *self._retiring, *map(_server_file, numbers)}
         for path in [*self._folder.glob("*.safetensors"), *self._folder.glob(".*.tmp")]:
@@ -222,7 +222,7 @@ class DiskJournal:
                 path.unlink()
 
     def _verified_server(self, commits: Sequence[Commit]) -> ServerState:
-        """Server state of the last commit, once every file it needs is what was written."""
+        """Server state of the last commit, after a check of every file it needs."""
         digests = {file: digest for c in commits for file, digest in c.files.items()}
         latest = {name: file for c in commits for name, file in c.clients.items()}
         for file in sorted({*latest.values(), _server_file(commits[-1].number)}):
@@ -249,7 +249,7 @@ class DiskJournal:
 
 
 def finished_records(folder: Path) -> list[Record]:
-    """Records of a run's finished steps, oldest first, read without touching anything."""
+    """Records of a run's finished steps, oldest first; changes nothing."""
     records: list[Record] = []
     for path in sorted((folder / CHECKPOINTS).glob("[0-9]*.json")):
         try:

@@ -1,7 +1,7 @@
-"""Who is registered, and how clients are laid side by side.
+"""Clients of a federation, and stacks of them.
 
-A stack holds clients of one architecture, largest first. Padding depends on the federation as a
-whole and never on the cohort, so that stacking changes results by rounding alone.
+A stack holds clients of one architecture, largest first. Padding depends on the whole federation
+and never on the cohort, so that stacking changes results only by rounding.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ class Clients:
 
     @cached_property
     def population(self) -> Population:
-        """What everyone may know of the federation."""
+        """Facts about the federation that every client may know."""
         return Population.of(self.data.clients, self.data.task)
 
     def split(self, names: Iterable[str], *, stack_width: int) -> list[tuple[str, ...]]:
@@ -60,7 +60,7 @@ class Clients:
         ]
 
     def architecture(self, name: str) -> Embedding:
-        """φ's architecture of a client, at its padded width."""
+        """Architecture of a client's φ, at its padded width."""
         return self._architectures[name]
 
     def _architecture(self, name: str) -> Embedding:
@@ -68,7 +68,7 @@ class Clients:
         return build_embedding(schema, self._embedding, width=self._widths.get(schema.dim))
 
     def _longest_by_architecture(self) -> dict[Embedding, int]:
-        """Training rows of the largest client of each architecture, which batches are padded to."""
+        """Training rows of the largest client of each architecture; batches are padded to it."""
         longest: dict[Embedding, int] = {}
         for name, client in self._clients.items():
             embedding = self.architecture(name)
@@ -93,7 +93,7 @@ class Clients:
         return Stack(embedding, {n: torch.stack([s[n] for s in padded]) for n in padded[0]})
 
     def unstack(self, names: Sequence[str], stack: Stack) -> dict[str, dict[str, Tensor]]:
-        """Private parameters of each client, features unpadded, in memory of their own."""
+        """Private parameters of each client as copies, features unpadded."""
         return {name: self._own(name, i, stack.private) for i, name in enumerate(names)}
 
     def _own(self, name: str, place: int, private: Named) -> dict[str, Tensor]:

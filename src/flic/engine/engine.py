@@ -1,7 +1,7 @@
 """Engine: does the jobs of a run; every runner calls it.
 
-A job names its clients and carries what they may know; the answer carries what they keep, what
-they send and what they measured. In process or in a worker, the same code runs.
+A job has the names of its clients and the data that they may know. The result has their new
+states, their updates and their scores. The same code runs in this process and in a worker.
 """
 
 import math
@@ -24,7 +24,7 @@ from flic.shapes import Named
 EVALUATE = "evaluate"
 """Name of a job that measures instead of doing the work of a stage."""
 
-# Finite, but far beyond any use: the next step would overflow. NaN is not below it either.
+# Finite, but so large that the next step would overflow. NaN is not below it either.
 HUGE = 1e12
 
 KEPT = "What was finished before is kept."
@@ -32,7 +32,7 @@ KEPT = "What was finished before is kept."
 
 @dataclass(frozen=True)
 class Job:
-    """Work for one stack; `states` holds None for clients not yet visited."""
+    """Work for one stack; `states` has None for clients not yet visited."""
 
     stage: str  # of the method, by name; or EVALUATE
     server: ServerState
@@ -42,7 +42,7 @@ class Job:
 
 @dataclass(frozen=True)
 class JobResult:
-    """What came of a task."""
+    """Result of a job."""
 
     states: Mapping[str, Named] = field(default_factory=dict)
     updates: Sequence[Update] = ()
@@ -52,7 +52,7 @@ class JobResult:
 
 @dataclass(frozen=True)
 class Engine:
-    """What is needed to do any task: the method, the clients and the seed."""
+    """Does any job, with the method, the clients and the seed."""
 
     method: Method
     clients: Clients
@@ -68,13 +68,13 @@ class Engine:
         seed: int,
         dtype: torch.dtype = torch.float32,
     ) -> "Engine":
-        """The engine of a method, by its name, among the clients of a federation."""
+        """Engine for a method, by its name, and the clients of a federation."""
         clients = Clients(data, settings.embedding, dtype=dtype)
         built = build_method(method, settings, clients.population, seed=seed, dtype=dtype)
         return cls(built, clients, seed)
 
     def do(self, job: Job) -> JobResult:
-        """Carry out one job."""
+        """Do one job."""
         if job.stage == EVALUATE:
             return JobResult(scores=self._scores(job))
         visit = self._visit(job, self.method.stage(job.stage))
@@ -105,7 +105,7 @@ class Engine:
         }
 
     def _visit(self, job: Job, stage: Stage) -> Visit:
-        """Do the work; where numbers break down, say at which client."""
+        """Do the work of a stage; a numerical error names the client."""
         data, stack = self.clients.stacked_data(job.names), self._stack(job)
         rngs = [generator(self.seed, job.stage, job.server.round, n) for n in job.names]
         try:
@@ -120,8 +120,8 @@ class Engine:
         return visit
 
     def _refuse_diverged(self, job: Job, stage: Stage, visit: Visit) -> None:
-        """Numbers out of all bounds stop the run before anything is kept or counted."""
-        # Sums over rows may be as large as the rows make them, as long as they are finite.
+        """Refuse numbers out of bounds, before anything is kept or counted."""
+        # Sums over rows may be of any finite size.
         most = math.inf if stage.sums else HUGE
         for update in visit.updates:
             if not update.magnitude < most:

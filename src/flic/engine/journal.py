@@ -1,8 +1,8 @@
-"""Where a run keeps clients' private state and its finished steps.
+"""Journal: stores the clients' private states and the finished steps of a run.
 
 A run is a sequence of steps: preparation, one per round, the last round. A step first puts the
 new states of its clients, stack by stack, and then commits them together with the server's state
-and a record of what was measured. What was put but not committed never happened.
+and a record of what was measured. States that are put but not committed are lost.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from flic.methods.protocol import ServerState
 from flic.shapes import Named
 
 Record = dict[str, Any]
-"""What a step measured: plain numbers and names, ready for JSON."""
+"""Measurements of a step: plain numbers and names, ready for JSON."""
 
 
 class Journal(Protocol):
@@ -29,11 +29,11 @@ class Journal(Protocol):
         ...
 
     def states(self, names: Sequence[str]) -> list[Named | None]:
-        """Latest private state of each client, pending ones included; None before any."""
+        """Latest private state of each client, pending ones included; None before the first."""
         ...
 
     def put(self, states: Mapping[str, Named]) -> None:
-        """Keep new states of some clients for the commit to come."""
+        """Keep new states of some clients for the next commit."""
         ...
 
     def commit(self, server: ServerState, record: Record) -> None:
@@ -42,7 +42,7 @@ class Journal(Protocol):
 
 
 class MemoryJournal:
-    """A journal that lasts as long as the process; for small federations and tests."""
+    """A journal in memory, for small federations and tests."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -51,11 +51,11 @@ class MemoryJournal:
         self._pending: dict[str, Named] = {}
 
     def states(self, names: Sequence[str]) -> list[Named | None]:
-        """Latest private state of each client, pending ones included; None before any."""
+        """Latest private state of each client, pending ones included; None before the first."""
         return [self._pending.get(name, self._states.get(name)) for name in names]
 
     def put(self, states: Mapping[str, Named]) -> None:
-        """Keep new states of some clients for the commit to come."""
+        """Keep new states of some clients for the next commit."""
         self._pending |= states
 
     def commit(self, server: ServerState, record: Record) -> None:

@@ -1,8 +1,8 @@
-"""The round loop: who works when, what is averaged, what is measured.
+"""The round loop: draws clients, has them work, averages their updates, measures.
 
 Paper: algo:FLIC-FEDREP, the outer loop. It runs the steps of any method on any runner: in this
-process, in workers, or on silos over Flower. How clients are reached, and what happens where one
-fails, is the runner's own affair.
+process, in workers, or on silos over Flower. The runner reaches the clients, and handles those
+that fail.
 """
 
 import time
@@ -21,7 +21,7 @@ Figures = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Schedule:
-    """When a run works, measures and ends."""
+    """Schedule of a run: rounds, participation and evaluations."""
 
     rounds: int
     participation: float
@@ -30,7 +30,7 @@ class Schedule:
 
     @classmethod
     def of(cls, training: TrainingConfig, *, evaluate_every: int) -> "Schedule":
-        """The schedule that the settings of training give."""
+        """Schedule from the settings of training."""
         return cls(training.rounds, training.participation, training.final_round, evaluate_every)
 
     def is_due(self, step: Step) -> bool:
@@ -42,7 +42,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Work:
-    """What came of a stage: what clients sent, their losses, and more for the record."""
+    """Result of a stage: the clients' updates, their losses, and more for the record."""
 
     updates: Sequence[Update]
     losses: Figures
@@ -51,14 +51,14 @@ class Work:
 
 
 class Runner(Protocol):
-    """Where clients work."""
+    """Lets clients work: on this machine, or on silos."""
 
     def members(self, step: Step) -> Sequence[str]:
         """Names of the clients that can work in a step."""
         ...
 
     def work(self, stage: Stage, server: ServerState, names: Sequence[str]) -> Work | None:
-        """What these clients did; None where too little came of it and the step is done again."""
+        """Work of these clients; None if there is too little of it, and the step is repeated."""
         ...
 
     def figures(self, server: ServerState) -> Figures:
@@ -66,12 +66,12 @@ class Runner(Protocol):
         ...
 
     def committed(self, record: Record) -> None:
-        """Take note that a step is finished."""
+        """Called after a step is committed."""
         ...
 
 
 class Rounds:
-    """A run, step by step; a fresh one goes on where the journal ends."""
+    """The steps of a run; resumes after the last step of the journal."""
 
     def __init__(
         self,
@@ -88,14 +88,14 @@ class Rounds:
         self._initial = initial
 
     def steps(self) -> Iterator[Record]:
-        """Records of the steps still to be done, each committed before it is yielded."""
+        """Do the remaining steps; each record is committed before it is yielded."""
         while (step := next_step(self.programme, self.journal.records)) is not None:
             record = self._step(step)
             if record is not None:
                 yield record
 
     def _step(self, step: Step) -> Record | None:
-        """One step, from the draw to the commit; None where it has to be done again."""
+        """Do one step, from the draw to the commit; None if it must be repeated."""
         started = time.perf_counter(), time.process_time()
         server = replace(self.journal.server or self._initial, round=step.round)
         record: Record = {"stage": step.name, "round": step.round}
@@ -109,10 +109,10 @@ class Rounds:
                 return None
             record = _with_work(record, work)
             if work.updates:
-                # A fixed order: sums of floating-point numbers depend on it, results must not.
+                # Sorted, since sums of floating-point numbers depend on the order.
                 updates = sorted(work.updates, key=lambda update: update.client)
                 server = stage.server_half(server, updates)
-        # A server half may have gone back, to begin anew without a client that failed.
+        # A server half may have gone back, to start again without a client that failed.
         record["round"] = server.round
         if server.round == step.round and self.schedule.is_due(step):
             record["scores"] = self.runner.figures(server)
@@ -123,7 +123,7 @@ class Rounds:
         return record
 
     def _drawn(self, stage: Stage, step: Step, members: Sequence[str]) -> list[str]:
-        """The clients that a stage is for: everyone, or a seeded draw."""
+        """Clients of a stage: everyone, or a seeded draw."""
         if stage.who == "everyone" or not members:
             return list(members)
         share = self.schedule.participation
@@ -131,13 +131,13 @@ class Rounds:
 
 
 def next_step(programme: Sequence[Step], records: Sequence[Record]) -> Step | None:
-    """The step after the last finished one; None after the last of all."""
+    """The step after the last finished one; None at the end of the programme."""
     done = records[-1]["round"] if records else None
     return next((step for step in programme if done is None or step.round > done), None)
 
 
 def _with_work(record: Record, work: Work) -> Record:
-    """The record with what came of a stage; losses are those of the step's first one."""
+    """The record with the work of a stage; only the first stage's losses are kept."""
     if "losses" in record:
         return {**record, "bytes_sent": record["bytes_sent"] + work.bytes_sent}
     found = {"losses": _mean_terms(work.losses), "bytes_sent": work.bytes_sent}

@@ -1,7 +1,7 @@
-"""Runners on this machine: this process, or worker processes. Results agree but for rounding.
+"""Runners on this machine: this process, or worker processes. Results agree up to rounding.
 
-The same job gives the same bits in either; more workers make narrower stacks, whose products
-may round otherwise. With stack width 1, clients work one after another.
+The same job gives the same bits in either. More workers make narrower stacks, whose products
+may round differently. With stack width 1, clients work one after another.
 """
 
 import multiprocessing
@@ -39,7 +39,7 @@ class Jobs(Protocol):
 
 
 class InProcess:
-    """One job after another, here."""
+    """Does one job after another in this process."""
 
     workers = 1
 
@@ -52,7 +52,7 @@ class InProcess:
 
 
 class LocalRunner:
-    """Clients of this machine, stack by stack; only those of one stack are in memory at once."""
+    """Runs clients on this machine, stack by stack, with one stack in memory at a time."""
 
     def __init__(self, jobs: Jobs, journal: Journal, *, stack_width: int) -> None:
         self._jobs, self._journal, self._stack_width = jobs, journal, stack_width
@@ -64,7 +64,7 @@ class LocalRunner:
         return self._clients.names
 
     def work(self, stage: Stage, server: ServerState, names: Sequence[str]) -> Work:
-        """What these clients did; their new states are put into the journal."""
+        """Work of these clients; puts their new states into the journal."""
         updates: list[Update] = []
         losses: dict[str, Mapping[str, float]] = {}
         for result in self._results(stage.name, server, names):
@@ -81,12 +81,12 @@ class LocalRunner:
         return {name: scores[name].figures() for name in sorted(scores)}
 
     def committed(self, record: Record) -> None:
-        """Nothing else is to be done."""
+        """Do nothing."""
 
     def _results(
         self, stage: str, server: ServerState, names: Sequence[str]
     ) -> Iterator[JobResult]:
-        # Every worker gets a share; no result depends on how clients are stacked.
+        # Every worker gets a share; stacking does not change results.
         width = min(self._stack_width, -(-len(names) // self._jobs.workers))
         stacks = self._clients.split(names, stack_width=width)
         return self._jobs.run(
@@ -101,7 +101,7 @@ def local_rounds(jobs: Jobs, schedule: Schedule, journal: Journal, *, stack_widt
         ConfigError: the clients are too few for the participation.
     """
     engine = jobs.engine
-    num_active(len(engine.clients.names), schedule.participation)  # refused before work starts
+    num_active(len(engine.clients.names), schedule.participation)  # fails before work starts
     programme = engine.method.programme(schedule.rounds, final_round=schedule.final_round)
     runner = LocalRunner(jobs, journal, stack_width=stack_width)
     initial = engine.method.init_server()
@@ -109,14 +109,14 @@ def local_rounds(jobs: Jobs, schedule: Schedule, journal: Journal, *, stack_widt
 
 
 class Workers:
-    """Processes that each hold the same thing, and do with it what they are told."""
+    """Processes that each hold the same object, and call functions with it."""
 
     def __init__(self, pool: ProcessPoolExecutor, *, workers: int, advice: str) -> None:
         self._pool, self._advice = pool, advice
         self._in_flight = 2 * workers
 
     def do(self, function: Callable[..., Done], items: Iterable[tuple[Any, ...]]) -> Iterator[Done]:
-        """function(held, *item) of every item, in order; few are under way, to bound memory."""
+        """function(held, *item) of every item, in order; few at a time, to bound memory."""
         pending: deque[Future[Done]] = deque()
         try:
             for item in items:
@@ -134,20 +134,20 @@ class Workers:
 
 @contextmanager
 def open_workers(held: object, *, workers: int, advice: str) -> Generator[Workers]:
-    """That many processes; `advice` is what to do if one of them dies."""
+    """Start worker processes; `advice` is what to do if one of them dies."""
     spawn, before = multiprocessing.get_context("spawn"), {*multiprocessing.active_children()}
     with ProcessPoolExecutor(workers, spawn, _equip, (held,)) as pool:
         try:
             yield Workers(pool, workers=workers, advice=advice)
         except FederationError:
-            # The pool waits for ever for one that was being started when another died.
+            # The pool would wait for ever for a process that was starting when another died.
             for process in {*multiprocessing.active_children()} - before:
                 process.kill()
             raise
 
 
 class InWorkers:
-    """Jobs dealt to processes that each hold the engine."""
+    """Does jobs in processes that each hold the engine."""
 
     def __init__(self, engine: Engine, opened: Workers, workers: int) -> None:
         self.engine, self.workers = engine, workers
@@ -160,7 +160,7 @@ class InWorkers:
 
 @contextmanager
 def one_thread() -> Generator[None]:
-    """One thread for as long as it takes, so that results do not depend on how many there are."""
+    """Use one thread inside the block, so that results do not depend on the number of threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -171,8 +171,8 @@ def one_thread() -> Generator[None]:
 
 @contextmanager
 def open_jobs(engine: Engine, *, workers: int) -> Iterator[Jobs]:
-    """That many processes for an engine's jobs; 1 means this process."""
-    # Several threads in several processes on few cores slow each other down many times over.
+    """Open a number of processes for an engine's jobs; 1 means this process."""
+    # Several threads in several processes on few cores slow each other down a lot.
     torch.set_num_threads(1)
     if workers == 1:
         yield InProcess(engine)
@@ -193,7 +193,7 @@ def _equip(held: object) -> None:
 
 
 def leave_with_parent() -> None:
-    """End this worker when the run that started it is gone, also after `kill -9`."""
+    """End this worker when the process that started it ends, even by `kill -9`."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

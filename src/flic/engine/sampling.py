@@ -10,8 +10,8 @@ from flic.seeding import generator
 
 
 def num_active(num_clients: int, participation: float) -> int:
-    """⌊r b⌋ clients are active in a round.  Paper: ass."""
-    # 0.29 · 100 is 28.999999999999996: what was meant is 29.
+    """Number of active clients in a round, ⌊r b⌋.  Paper: ass."""
+    # 0.29 · 100 is 28.999999999999996, but means 29.
     count = math.floor(participation * num_clients + 1e-9)
     if count < 1:
         raise ConfigError(

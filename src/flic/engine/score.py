@@ -1,6 +1,6 @@
-"""How well a client does on its own held-out rows, in sums that add up.
+"""Score of a client on its own held-out rows, as sums that can be added over clients.
 
-Part 6 of the flow: what leaves an evaluation, ready for JSON; shares and R² are for the report.
+An evaluation returns it, ready for JSON; the report computes shares and R² from it.
 """
 
 from dataclasses import asdict, dataclass
@@ -13,7 +13,7 @@ from flic.data.task import Regression, Task
 
 @dataclass(frozen=True)
 class Hits:
-    """Right predictions of classes."""
+    """Number of right predictions of classes."""
 
     right: int
     rows: int
@@ -40,7 +40,7 @@ class Errors:
             return cls(0.0, 0.0, 0.0, 0)
         y = y.to(torch.float64)
         error = responses[:, 0].to(torch.float64) - y
-        # Equal responses have no spread; their mean may be off by rounding.
+        # Equal responses have no spread, but rounding may shift their mean.
         spread = 0.0 if (y == y[0]).all() else float((y - y.mean()).square().sum())
         return cls(float(error.square().sum()), float(error.abs().sum()), spread, len(y))
 
@@ -60,6 +60,6 @@ class Score:
         return cls(*(kind.of(predicted[part], y[part]) for part in parts))
 
     def figures(self) -> dict[str, float]:
-        """All sums under names of their own."""
+        """All sums by name."""
         both = {"validation": asdict(self.validation), "test": asdict(self.test)}
         return {f"{which}_{name}": v for which, own in both.items() for name, v in own.items()}

@@ -1,4 +1,4 @@
-"""Counts of what leaves each client, tensor by tensor."""
+"""Traffic: counts of the tensors that each client sends."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +10,7 @@ from flic.engine.runners import InProcess
 
 @dataclass(frozen=True)
 class SentTensor:
-    """A tensor that leaves a client: bytes of one sending, and how often it was sent."""
+    """A tensor that a client sends: its bytes, and the number of times."""
 
     name: str
     shape: Sequence[int]
@@ -19,20 +19,20 @@ class SentTensor:
 
     @property
     def total(self) -> int:
-        """Bytes over all sendings."""
+        """Bytes of all times."""
         return self.bytes * self.times
 
 
 @dataclass(frozen=True)
 class ClientTraffic:
-    """What left one client; no tensors where it sent nothing."""
+    """Tensors that one client sent; none if it sent nothing."""
 
     client: str
     tensors: Sequence[SentTensor]
 
     @property
     def total(self) -> int:
-        """Bytes that left the client."""
+        """Bytes that the client sent."""
         return sum(tensor.total for tensor in self.tensors)
 
 
@@ -54,7 +54,7 @@ class TrafficCounter(InProcess):
             yield result
 
     def sent(self) -> dict[str, list[SentTensor]]:
-        """Tensors that each client sent, in the order of their first sending."""
+        """Tensors that each client sent, in the order in which they were first sent."""
         found: dict[str, list[SentTensor]] = {}
         for (client, name, shape, size), times in self._times.items():
             found.setdefault(client, []).append(SentTensor(name, shape, size, times))
