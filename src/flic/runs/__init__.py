@@ -1,1 +1,1 @@
-"""Part 7 of the flow: from records of runs to numbers people read."""
+"""Runs: their folders, scores, comparisons and views of the latent space."""

@@ -1,4 +1,4 @@
-"""Methods side by side: mean, spread over seeds, and differences paired client by client."""
+"""Comparison of methods: mean, spread over seeds, and differences paired client by client."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 
 from flic.runs.metrics import Outcome, Scores
 
-# Gains within this of zero count as neither gain nor loss.
+# Gains smaller than this count as neither gain nor loss.
 TIE = 1e-9
 
 
@@ -50,8 +50,8 @@ class Row:
 def compare(cells: Sequence[Cell], *, reference: str, clients_repeat: bool = False) -> list[Row]:
     """A row per method, in order of appearance.
 
-    With `clients_repeat` a client is the same, rows and all, in every seed: its gains over seeds
-    are averaged first, since they do not count as independent ones.
+    With `clients_repeat`, a client has the same rows in every seed. Its gains over seeds are then
+    averaged first, since they are not independent.
     """
     by_method: dict[str, list[Cell]] = {}
     for cell in cells:
@@ -86,7 +86,7 @@ def _row(method: str, cells: Sequence[Cell], gains: Sequence[float]) -> Row:
 
 
 def _gains(cells: Sequence[Cell], base: Mapping[int, Scores], clients_repeat: bool) -> list[float]:
-    """Difference to the reference of every client in every seed both have run."""
+    """Difference of every client to the reference, in every seed that both have run."""
     gains: dict[str, list[float]] = {}
     for cell in cells:
         if cell.seed in base:

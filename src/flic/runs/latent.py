@@ -1,6 +1,6 @@
-"""What a checkpoint makes of its clients' rows: embedded rows, anchors, distances, tensors sent.
+"""View of a checkpoint: embedded rows, anchors, distances, and tensors sent.
 
-Nothing is trained; everything is computed as the method's own prediction does it.
+Nothing is trained; everything is computed as in the method's own prediction.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ from flic.seeding import generator
 from flic.shapes import Named
 
 POINTS = 3000  # rows in the view
-BINS = 4  # ranges of responses that the view of a regression tells apart
+BINS = 4  # ranges of responses in the view of a regression
 Split = Literal["train", "test"]
 SPLITS: Sequence[Split] = ("train", "test")
 
@@ -66,8 +66,7 @@ class Latent:
 class AlignmentCell:
     """W₂² between a client's embedded rows of a class and the anchor.
 
-    The 95 % interval needs more rows of the class than latent dimensions; None where there are
-    fewer.
+    The 95 % interval needs more rows of the class than latent dimensions; otherwise it is None.
     """
 
     client: str
@@ -85,26 +84,24 @@ class Seen:
     client: str
     split: Split
     z: Tensor  # [rows, k]
-    y: Tensor  # [rows], labels as the data hold them
+    y: Tensor  # [rows], labels as in the data
     anchors: Mapping[int, Gaussian]
 
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """All clients of a run as its last checkpoint sees them."""
+    """All clients of a run at its last checkpoint."""
 
     task: Task
     parts: Sequence[Seen]
     anchors: Mapping[str, Tensor]  # label → mean of the anchor, [k]
-    sent: Mapping[str, Named]  # client → what its update of a round holds
-    asked: Named  # what every client sends in a preparation instead
-    kept: Sequence[str]  # what clients hold and never send
+    sent: Mapping[str, Named]  # client → tensors of its update in a round
+    asked: Named  # tensors that every client sends in a preparation instead
+    kept: Sequence[str]  # names of the tensors that clients never send
 
 
-def read(
-    clients: Clients, method: NetworkMethod, journal: Journal, *, stack_width: int
-) -> Reading:
-    """Every client's rows through its own φ."""
+def read(clients: Clients, method: NetworkMethod, journal: Journal, *, stack_width: int) -> Reading:
+    """Embed every client's rows by its own φ."""
     server = journal.server or method.init_server()
     parts: list[Seen] = []
     sent: dict[str, dict[str, Tensor]] = {}
@@ -120,7 +117,7 @@ def read(
     order = {name: i for i, name in enumerate(clients.names)}
     parts.sort(key=lambda seen: order[seen.client])
     ordered = {name: sent[name] for name in clients.names}
-    # The server drops what it asks for once, when it has the answer.
+    # The server drops a tensor that it needs only once, as soon as it has it.
     asked = {n: v for n, v in method.init_server().shared.items() if n not in server.shared}
     kept = _kept(private, {name for entries in sent.values() for name in entries})
     return Reading(clients.data.task, parts, _means(method, server), ordered, asked, kept)
@@ -129,7 +126,7 @@ def read(
 def held_out(
     clients: Clients, method: NetworkMethod, journal: Journal, *, stack_width: int
 ) -> dict[str, Tensor]:
-    """Scores that every client's model gives its test rows."""
+    """Scores of every client's model on its test rows."""
     server = journal.server or method.init_server()
     found: dict[str, Tensor] = {}
     for names in clients.split(clients.names, stack_width=stack_width):
@@ -169,7 +166,7 @@ def _seen(method: NetworkMethod, place: VisitContext, shared: Named) -> Iterator
 def _own_anchors(
     method: NetworkMethod, place: VisitContext, shared: Named, i: int, client: ClientData
 ) -> dict[int, Gaussian]:
-    """The client's copy of the anchor of each of its classes; none of responses."""
+    """The client's copy of the anchor of each of its classes; none for responses."""
     if not isinstance(method, Flic) or isinstance(method.scheme, ByResponse):
         return {}
     copies = Anchors(shared[MEAN], shared.get(FACTOR)).gaussian(method.settings.anchors)
@@ -190,7 +187,7 @@ def _means(method: NetworkMethod, server: ServerState) -> dict[str, Tensor]:
 
 
 def _kept(private: Iterable[str], gone: set[str]) -> list[str]:
-    """What clients hold and no update does: φ and the client's own part of the model."""
+    """Tensors that no update has: φ and the client's own part of the model."""
     left = [name for name in private if name not in gone]
     phi = [name for name in left if name.startswith("embedding.")]
     own = [name for name in left if name not in phi]
@@ -202,7 +199,7 @@ def _kept(private: Iterable[str], gone: set[str]) -> list[str]:
 
 
 def latent(reading: Reading, *, seed: int) -> Latent:
-    """Rows and anchors in the plane in which training rows and anchors spread most."""
+    """Rows and anchors in the plane of the largest spread of training rows and anchors."""
     z = torch.cat([part.z for part in reading.parts]).double()
     labels = [label for part in reading.parts for label in _labels(reading.task, part.y)]
     origin = [part for part in reading.parts for _ in range(len(part.z))]
@@ -297,12 +294,12 @@ def _cell(part: Seen, label: int, rows: Tensor) -> AlignmentCell:
 
 
 def traffic(reading: Reading, records: Iterable[Mapping[str, Any]]) -> list[ClientTraffic]:
-    """Tensors that each client sent, and how often."""
+    """Tensors that each client sent, and the number of times."""
     rounds, asked = dict.fromkeys(reading.sent, 0), 0
     for record in records:
         if not record.get("bytes_sent"):
             continue
-        # Nobody is drawn for a preparation: everyone does it.
+        # No clients are drawn for a preparation: all of them do it.
         if "active" not in record and reading.asked:
             asked += 1
             continue

@@ -1,7 +1,7 @@
-"""From a run's records to scores: at the last round, and at the round validation chooses.
+"""Scores of a run: at the last round, and at the round that validation chooses.
 
-A client's score is its accuracy or, where labels are real responses, its R². Paper:
-sec:participation shows that training longer can hurt; both figures are reported for every
+A client's score is its accuracy or, if labels are real responses, its R². Paper:
+sec:participation shows that training longer can hurt. So both figures are reported for every
 method, and the same rule chooses for all.
 """
 
@@ -15,7 +15,7 @@ Record = Mapping[str, Any]
 Measure = Literal["accuracy", "R²"]
 
 KEYS: Mapping[Measure, str] = {"accuracy": "accuracy", "R²": "r2"}
-"""Measures as the names in files spell them."""
+"""Measure → its name in files."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Scores:
 
     @property
     def weighted(self) -> float:
-        """Score of all test rows together; of accuracy, as the authors' program reports it."""
+        """Score of all test rows together; for accuracy, as the authors' program reports it."""
         total = sum(self.clients[name] * weight for name, weight in self.weights.items())
         return total / sum(self.weights.values())
 
@@ -63,7 +63,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to."""
+    """Outcome of a run: its scores."""
 
     last: Scores
     chosen: Scores | None  # None where no client has validation rows
@@ -118,8 +118,8 @@ def _r2(round: int, scores: Mapping[str, Mapping[str, float]]) -> Scores:
 def validation_score(record: Record) -> float | None:
     """Validation accuracy, mean over clients, or R² of all validation rows together.
 
-    A client's few validation rows may hardly differ, and its own R² be any number: a mean of
-    those would let one client choose the round. None where there are no such rows.
+    A client's few validation rows may hardly differ, and its own R² may be any number: with their
+    mean, one client could choose the round. None if there are no such rows.
     """
     scores = [s for s in record["scores"].values() if s["validation_rows"]]
     if _measure(record) == "accuracy":

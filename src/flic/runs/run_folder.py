@@ -1,4 +1,4 @@
-"""One run from its configuration to its folder.
+"""Run folder: does one run, and writes its files.
 
 DIR/
   config.json      the resolved configuration; `flic run --resume DIR` reads it
@@ -10,7 +10,7 @@ DIR/
   summary.json     scores at the last round and at the round validation chooses
   .lock            held by the process that works on the run
 
-Every checkpoint says with which settings, data and code it was made; others are not gone on with.
+Every checkpoint records its settings, data and code; a run resumes only from its own.
 """
 
 import json
@@ -39,14 +39,14 @@ from flic.files import alone_in, make_folder, read_json, write_atomically
 from flic.runs.metrics import Outcome, Record, round_scores
 
 OnStep = Callable[[Record, int, int], None]
-"""Told after every step: its record, the steps of the whole run, and how many are done."""
+"""Called after every step with its record, the number of all steps, and of those done."""
 
 TIMINGS = ("seconds", "cpu_seconds")
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that came to its end."""
+    """A finished run."""
 
     folder: Path
     outcome: Outcome
@@ -67,13 +67,13 @@ class Finished:
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes that left clients in the whole run."""
+        """Bytes that clients sent in the whole run."""
         return sum(record.get("bytes_sent", 0) for record in self.records)
 
 
 def create(folder: Path, config: RunConfig) -> None:
-    """A folder for a new run; one that holds anything is refused, as is a run that cannot start."""
-    # What an interrupted write left behind is nobody's file.
+    """Make a folder for a new run; refuse a folder with files, and a run that cannot start."""
+    # Temporary files of an interrupted write do not count.
     if folder.exists() and (
         not folder.is_dir() or any(not path.match(".*.tmp") for path in folder.iterdir())
     ):
@@ -84,12 +84,12 @@ def create(folder: Path, config: RunConfig) -> None:
         )
     refuse_impossible([config])
     make_folder(folder)
-    folder.chmod(0o700)  # also one that was there, empty
+    folder.chmod(0o700)  # also if the folder existed, empty
     _write_json(folder / "config.json", config.model_dump(mode="json"))
 
 
 def refuse_impossible(configs: Sequence[RunConfig]) -> None:
-    """Refuse runs on the same data that cannot start, before any of them does."""
+    """Refuse runs on the same data that cannot start, before any of them starts."""
     data = configs[0].data.make(seed=configs[0].seed)
     refuse_unusable(data)
     for config in configs:
@@ -98,7 +98,7 @@ def refuse_impossible(configs: Sequence[RunConfig]) -> None:
 
 
 def begin(folder: Path, config: RunConfig) -> None:
-    """A folder for a run, new, or with the same run in it already."""
+    """Make a folder for a run, or accept one that already has the same run."""
     if not (folder / "config.json").exists():
         create(folder, config)
     elif read_config(folder) != config:
@@ -109,7 +109,7 @@ def begin(folder: Path, config: RunConfig) -> None:
 
 
 def read_config(folder: Path) -> RunConfig:
-    """The configuration a run folder was made with."""
+    """Configuration of a run folder."""
     path = folder / "config.json"
     try:
         raw = read_json(path)
@@ -129,7 +129,7 @@ def resume(
     on_step: OnStep = lambda record, total, done: None,
     on_damage: Callable[[str], None] = lambda message: None,
 ) -> Finished:
-    """Do all steps of the folder's run that are not done yet, then write its results."""
+    """Do the remaining steps of the folder's run, then write its results."""
     config = read_config(folder)
     with alone_in(folder):
         return _resume(folder, config, workers, on_step, on_damage)
@@ -157,12 +157,12 @@ def _resume(
 
 @one_thread()
 def data_of(config: RunConfig) -> FederatedData:
-    """Clients of a run; their bits do not depend on how many threads there are."""
+    """Clients of a run; their bits do not depend on the number of threads."""
     return config.data.make(seed=config.seed)
 
 
 def origin_of(config: RunConfig, data: FederatedData) -> Origin:
-    """What a run's figures follow from; how wide its stacks are is no part of it."""
+    """Origin of a run's figures; the width of its stacks is no part of it."""
     engine = config.engine.model_copy(update={"stack_width": 1})
     settings = config.model_copy(update={"engine": engine}).model_dump(mode="json")
     return {
@@ -184,7 +184,7 @@ def simulate(config: RunConfig, data: FederatedData | None = None) -> Outcome:
 def _advance(
     config: RunConfig, data: FederatedData, journal: Journal, *, workers: int, on_step: OnStep
 ) -> Sequence[str]:
-    """Do all steps that the journal does not hold yet; what the method says of the result."""
+    """Do all steps that are not in the journal yet; returns the method's notices."""
     engine = engine_of(config, data)
     schedule = Schedule.of(config.training, evaluate_every=config.evaluation.every)
     with open_jobs(engine, workers=workers) as jobs:
@@ -195,14 +195,14 @@ def _advance(
 
 
 def engine_of(config: RunConfig, data: FederatedData) -> Engine:
-    """All that a run needs to do its work."""
+    """Engine of a run."""
     data = data.with_validation(config.evaluation.validation_share, seed=config.seed)
     dtype = config.engine.torch_dtype
     return Engine.of(config.method, config, data, seed=config.seed, dtype=dtype)
 
 
 def write_results(folder: Path, records: Sequence[Record], notices: Sequence[str]) -> Outcome:
-    """Results of a finished run, as files and as a value."""
+    """Write the results of a finished run, and return its outcome."""
     outcome = Outcome.of(records)
     _write_json(folder / "rounds.json", [_round(record) for record in records])
     _write_json(folder / "timings.json", [{k: r[k] for k in TIMINGS} for r in records])
