@@ -1,7 +1,7 @@
 """flic: personalised federated learning on heterogeneous feature spaces.
 
-Public names in the order of the flow: data, Gaussians, methods, simulation, configuration, runs.
-Each is imported when it is first asked for, so that a command pays for what it uses alone.
+Public names: data, Gaussians, methods, simulation, configuration, runs. Each is imported on first
+use, so that a command imports only what it needs.
 """
 
 from importlib import import_module as _import_module
@@ -60,7 +60,7 @@ __all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> object:
-    """A public name, from the module that it lives in."""
+    """Import a public name from its module."""
     if name not in _HOME:
         raise AttributeError(f"module 'flic' has no attribute {name!r}")
     return getattr(_import_module(_HOME[name]), name)

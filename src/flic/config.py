@@ -1,4 +1,4 @@
-"""RunConfig: everything a run depends on, read from TOML, nothing assigned after parsing.
+"""RunConfig: everything a run depends on, read from TOML and never changed afterwards.
 
 A preset fills the method's settings; the file overrides single keys of it; `--set` overrides both.
 """
@@ -21,7 +21,7 @@ from flic.settings import Section, explain, merge, parse_assignment, read_toml
 
 
 class EvaluationConfig(Section):
-    """When and on what clients are measured."""
+    """Settings of evaluation: the rounds, and the validation rows."""
 
     every: int = Field(
         default=1, ge=0
@@ -32,18 +32,18 @@ class EvaluationConfig(Section):
 
 
 class EngineConfig(Section):
-    """How the work is done; none of it changes a result beyond rounding."""
+    """Settings of the engine; they change results only by rounding."""
 
     dtype: Literal["float32", "float64"] = "float32"
     stack_width: int = Field(default=100, ge=1)
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """The dtype as torch names it."""
+        """The dtype of torch."""
         return getattr(torch, self.dtype)
 
 
-# What methods are compared on, or what makes them what they are.
+# Keys that all methods of a comparison share, or that define a method.
 COMMON = ("data", "evaluation", "method", "methods", "preset", "seed")
 
 
@@ -80,9 +80,9 @@ class RunConfig(MethodSettings):
 
 
 def validate(raw: Mapping[str, Any], *, source: str) -> RunConfig:
-    """The configuration, or one error that lists every bad key: what it got, what it may be."""
+    """Validate a configuration; one error lists every bad key, with what is expected."""
     try:
-        # Through JSON, whose strict mode takes lists for tuples but no text for numbers.
+        # Through JSON, whose strict mode accepts lists for tuples but not text for numbers.
         config = RunConfig.model_validate_json(json.dumps(raw, default=str), strict=True)
     except ValidationError as error:
         lines = [
@@ -105,11 +105,11 @@ def validate(raw: Mapping[str, Any], *, source: str) -> RunConfig:
 
 
 CLIENT_BYTES = 5000
-"""That a client of few rows takes."""
+"""Memory that a client with few rows takes."""
 
 
 def _least_bytes(data: DataConfig) -> dict[str, int]:
-    """Memory that made data take, by the settings that say so; real data have a size."""
+    """Least memory of synthetic data, by setting; real data have a fixed size."""
     said = data.model_dump()
     rows = sum(said.get(f"{part}_rows_per_class") or 0 for part in ("train", "test"))
     return {
@@ -119,12 +119,12 @@ def _least_bytes(data: DataConfig) -> dict[str, int]:
 
 
 def resolve(raw: Mapping[str, Any], *, source: str = "configuration") -> RunConfig:
-    """The configuration with its preset filled in."""
+    """Configuration with its preset filled in."""
     preset = raw.get("preset", RunConfig.model_fields["preset"].default)
     filled = merge(PRESETS.get(preset, {}) if isinstance(preset, str) else {}, raw)
     config = validate(filled, source=source)
     for method in config.methods:
-        config.for_method(method, seed=config.seed)  # refuses a bad key before work starts
+        config.for_method(method, seed=config.seed)  # fails on a bad key before work starts
     return config
 
 

@@ -1,4 +1,4 @@
-"""What a result was made with, as SHA-256: values, rows and code."""
+"""SHA-256 digests of what a result was made with: values, rows and code."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from flic.notation import json_values
 
 SOURCES = Path(__file__).parent
 
-#: Parts of flic that no run computes with: they show, compare, read tables or carry messages.
+#: Parts of flic that no run computes with: they show, compare, read tables or send messages.
 AROUND = frozenset({"cli", "flower", "page", "silos", "tables"})
 
 #: Packages whose version may change a figure.
@@ -27,7 +27,7 @@ def digest(content: bytes) -> str:
 
 
 def digest_of(value: object) -> str:
-    """SHA-256 of a value that JSON can write, whatever the order of its keys."""
+    """SHA-256 of a value that JSON can write, independent of the order of its keys."""
     text = json.dumps(json_values(value), sort_keys=True, separators=(",", ":"))
     return digest(text.encode())
 
@@ -43,9 +43,9 @@ def digest_of_arrays(arrays: Mapping[str, np.ndarray]) -> str:
 
 @cache
 def digest_of_code(*also: str, sources: Path = SOURCES) -> str:
-    """SHA-256 of the code that a run computes with, its own and other packages' versions.
+    """SHA-256 of flic's own code in a run, and of the versions of other packages.
 
-    `also` names parts of flic that count besides; those that only show results never do.
+    `also` names further parts of flic that count; parts that only show results never do.
     """
     left_out = AROUND - {*also}
     files = sorted(path.relative_to(sources) for path in sources.rglob("*.py"))
@@ -55,7 +55,7 @@ def digest_of_code(*also: str, sources: Path = SOURCES) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Versions and machine."""
+    """Versions of packages, and the machine."""
     packages = ("flic", "torch", "numpy", "scikit-learn", "safetensors", "pydantic")
     own = {name: version(name) for name in packages}
     return {"python": platform.python_version(), "machine": platform.machine(), **own}

@@ -1,4 +1,4 @@
-"""Every error a user can cause, as one tree.
+"""Errors that a user can cause, as one tree.
 
 FlicError
 ├── ConfigError          a setting is unknown, of the wrong type or impossible
@@ -13,12 +13,12 @@ FlicError
     ├── DamagedCheckpoint
     └── DamagedModel     a fitted model is not what flic wrote
 
-Messages say who, got, expected, and what to do.
+Messages name who has the problem, what it got, what is expected, and what to do.
 """
 
 
 class FlicError(Exception):
-    """Base of everything flic raises on purpose."""
+    """Base of all errors that flic raises on purpose."""
 
 
 class ConfigError(FlicError):
@@ -34,7 +34,7 @@ class SchemaMismatch(DataError):
 
 
 class NumericalError(FlicError):
-    """A computation left the numbers it is defined for."""
+    """A computation got numbers that it is not defined for."""
 
 
 class Diverged(NumericalError):
@@ -62,4 +62,4 @@ class DamagedCheckpoint(RunFolderError):
 
 
 class DamagedModel(RunFolderError):
-    """A fitted federation or one of its models is not what was written."""
+    """A fitted federation or one of its models is not what flic wrote."""

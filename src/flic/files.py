@@ -1,4 +1,4 @@
-"""Files: bounded reading, atomic writing, folder locks; all for their owner alone."""
+"""Files: bounded reading, atomic writing, folder locks; only the owner has access."""
 
 import errno
 import fcntl
@@ -16,20 +16,20 @@ from flic.errors import RunFolderError
 
 PRIVATE = 0o600
 FOR_ALL = 0o666
-"""Whoever the umask lets: for pages that are made to be shown."""
+"""Mode of files that everyone may read, as far as the umask allows: pages to be shown."""
 
 MOST_BYTES = 2**30
-"""Of a file that is read as a whole: no settings or results of flic come near it."""
+"""Most bytes of a file that is read as a whole; files of flic are far smaller."""
 
 MOST_LEVELS = 64
-"""Of values within values: none of flic's own come near it, and a few hundred end Python."""
+"""Most levels of nested values; flic's own have far fewer, and a few hundred crash Python."""
 
 
 class Counted(io.FileIO):
-    """An ordinary file, open for reading, that ends in an error after `most` bytes.
+    """An ordinary file, open for reading, that raises an error after `most` bytes.
 
-    Pipes and devices are refused: they have no end, or make whoever opens them wait. Bytes are
-    counted as they are read, since a file may grow meanwhile.
+    Pipes and devices are refused: they may have no end, or block. Bytes are counted as they are
+    read, since a file may grow meanwhile.
 
     Raises:
         OSError: no such file, or not an ordinary one; while reading, `EFBIG`.
@@ -40,27 +40,27 @@ class Counted(io.FileIO):
         self._most = most
 
     def readinto(self, buffer: Any, /) -> int | None:
-        """Number of bytes read."""
+        """Read into a buffer; returns the number of bytes."""
         count = super().readinto(buffer)
         if self._most is not None and self.tell() > self._most:
             raise OSError(errno.EFBIG, f"it has more than {self._most:,} bytes")
         return count
 
-    # What FileIO has for these passes by the counting.
+    # FileIO's own versions of these do not count.
     def read(self, size: int | None = -1, /) -> Any:
-        """Bytes, at most so many."""
+        """Read at most `size` bytes."""
         return io.RawIOBase.read(self, -1 if size is None else size)
 
     def readall(self) -> Any:
-        """All bytes that are left."""
+        """Read all remaining bytes."""
         return io.RawIOBase.readall(self)
 
 
 def _open_ordinary(path: str, flags: int) -> int:
-    # A plain open would wait for somebody to write into a pipe.
+    # A plain open would wait until someone writes into a pipe.
     handle = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
     if stat.S_ISREG(mode := os.fstat(handle).st_mode) or stat.S_ISDIR(mode):
-        return handle  # of folders, Python says so itself
+        return handle  # Python itself refuses folders
     os.close(handle)
     raise OSError(errno.EINVAL, "it is a pipe or a device, and no ordinary file")
 
@@ -100,7 +100,7 @@ def parse_json(content: str | bytes) -> Any:
 
 
 def refuse_deep(value: object) -> None:
-    """Refuse values in so many levels that who walks through them runs out of stack.
+    """Refuse values nested so deep that a recursion through them runs out of stack.
 
     Raises:
         ValueError: there are more than `MOST_LEVELS`.
@@ -114,7 +114,7 @@ def refuse_deep(value: object) -> None:
 
 
 def too_deep() -> ValueError:
-    """What is said of values in too many levels."""
+    """Error for values nested too deep."""
     return ValueError(f"it has values within values in more than {MOST_LEVELS} levels")
 
 
@@ -125,7 +125,7 @@ def _within(value: object) -> Any:
 
 
 def write_atomically(path: Path, content: bytes, *, mode: int = PRIVATE) -> None:
-    """Write a file so that it is either the old one or the new one, whole."""
+    """Write a file so that it is always either the whole old one or the whole new one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open_with(temporary, "wb", mode=mode) as file:
@@ -139,7 +139,7 @@ def write_atomically(path: Path, content: bytes, *, mode: int = PRIVATE) -> None
 
 
 def open_with(path: Path, how: str, *, mode: int = PRIVATE, **options: Any) -> IO[Any]:
-    """A file opened as `open` does; a new one has this mode from its first moment."""
+    """Open a file as `open` does; a new file has this mode from the start."""
     return open(path, how, opener=lambda name, flags: os.open(name, flags, mode), **options)
 
 
@@ -152,7 +152,7 @@ def make_folder(folder: Path) -> None:
 
 @contextmanager
 def alone_in(folder: Path, *, patience_s: float = 0.0) -> Generator[None]:
-    """Keep a second process out of a run folder; the lock ends with the process that holds it."""
+    """Lock a folder against a second process; the lock ends with the process that holds it."""
     until = time.monotonic() + patience_s
     with open_with(folder / ".lock", "w") as file:
         while True:
@@ -170,7 +170,7 @@ def alone_in(folder: Path, *, patience_s: float = 0.0) -> Generator[None]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename last through a power cut, where the system can."""
+    """Make a rename survive a power cut, if the system can."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

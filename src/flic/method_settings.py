@@ -1,4 +1,4 @@
-"""Settings of every method, by section; names are the paper's concepts.
+"""Settings of all methods, by section; named after the paper's concepts.
 
 Paper: append:models for the values, notation in docs/notation.md.
 """
@@ -21,13 +21,13 @@ from flic.errors import ConfigError
 from flic.settings import Section, refuse_beyond_memory
 
 RECORD_BYTES = 1000
-"""That a run keeps of every round, at least."""
+"""Least memory that a run keeps per round."""
 
 STEP_SECONDS = 1e-4
-"""That a step of descent takes, at least."""
+"""Least time of a step of descent."""
 
 MOST_DAYS = 30
-"""That a run may take by that count: in truth it would be years."""
+"""Longest run by that count; in reality it would take years."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class Duration:
         assert (self.epochs is None) != (self.steps is None)
 
     def plus(self, other: "Duration") -> "Duration":
-        """Both, one after the other."""
+        """Sum of both durations."""
         return self._changed(other, 1)
 
     def less(self, other: "Duration") -> "Duration":
-        """What is left of this one once the other is taken out of it."""
+        """This duration minus the other, at least 0."""
         return self._changed(other, -1)
 
     def _changed(self, other: "Duration", sign: int) -> "Duration":
@@ -56,7 +56,7 @@ class Duration:
         return Duration(steps=max(self.steps + sign * other.steps, 0))
 
     def steps_for(self, rows: int, batch_size: int) -> int:
-        """Number of batches a client with `rows` rows works through."""
+        """Number of batches of a client with `rows` rows."""
         per_epoch = -(-rows // batch_size)
         return self.steps if self.steps is not None else (self.epochs or 0) * per_epoch
 
@@ -78,7 +78,7 @@ def unit_of(duration: Duration) -> str:
 
 
 def format_duration(duration: Duration) -> str:
-    """The duration as it is written in a configuration."""
+    """The duration as written in a configuration."""
     return f"{getattr(duration, unit_of(duration))} {unit_of(duration)}"
 
 
@@ -151,7 +151,7 @@ class ModelConfig(Section):
 
 
 def parse_meta_classes(value: object) -> int | tuple[int, ...] | None:
-    """How many meta-classes to find, or the meta-class of each class; None where there are none."""
+    """Number of meta-classes to find, or the meta-class of each class; None for no meta-classes."""
     if value is None or (type(value) is int and value >= 1):
         return value
     if not isinstance(value, list | tuple) or not value or any(type(m) is not int for m in value):
@@ -167,7 +167,7 @@ MetaClasses = Annotated[int | tuple[int, ...] | None, BeforeValidator(parse_meta
 
 
 class AnchorConfig(Section):
-    """How anchors start, what of them is learnt, and how the server averages them."""
+    """Settings of anchors: their start, their learnt parts, and their average at the server."""
 
     scale: float = Field(default=1.0, gt=0, description="standard deviation of the initial means")
     layout: Literal["random", "equidistant"] = "random"
@@ -182,7 +182,7 @@ class AnchorConfig(Section):
 
     @property
     def num_meta(self) -> int | None:
-        """C_meta, where classes share anchors."""
+        """C_meta, the number of meta-classes, if classes share anchors."""
         given = self.meta_classes
         return max(given) + 1 if isinstance(given, tuple) else given
 
@@ -207,7 +207,7 @@ class PretrainingConfig(Section):
 class FedHeNNConfig(Section):
     """The FedHeNN baseline (Makhija et al. 2022), with the pruned RAD of the paper."""
 
-    weight: float = Field(default=1.0, ge=0)  # η; of 0.001 to 10, this served it best
+    weight: float = Field(default=1.0, ge=0)  # η; the best of 0.001 to 10
     probe_rows: int = Field(default=100, ge=2)  # rows of the RAD
 
 
@@ -219,8 +219,8 @@ class EstimatorsConfig(Section):
 
 
 Scatter = Literal["off", "diagonal", "projected", "full"]
-"""What a client tells of how its linked features vary: nothing, each by itself, products of two
-fixed random features of them, or products of every two of themselves as well."""
+"""Scatter of its linked features that a client sends: none, each by itself, products of two fixed
+random features of them, or products of every two of themselves as well."""
 
 
 class LinkedConfig(Section):
@@ -228,14 +228,14 @@ class LinkedConfig(Section):
 
     random_features: int = Field(default=512, ge=1)  # of the map beside the features themselves
     folds: int = Field(default=3, ge=2)  # of each client's own cross-validation
-    min_rows: int = Field(default=1, ge=1)  # that each number told rests on, at least
-    scatter: Scatter = "full"  # what clients send of it
-    # Numbers that a client sends per value of its rows, at most; None: as many as there are.
+    min_rows: int = Field(default=1, ge=1)  # least rows behind each number that is sent
+    scatter: Scatter = "full"  # part of it that clients send
+    # Most numbers that a client sends per value of its rows; None: no limit.
     told_per_value: float | None = Field(default=None, gt=0)
 
 
 class MethodSettings(Section):
-    """All settings a method may look at."""
+    """All settings that a method may use."""
 
     training: TrainingConfig = TrainingConfig()
     embedding: EmbeddingConfig = EmbeddingConfig()
@@ -251,10 +251,12 @@ class MethodSettings(Section):
 def refuse_endless(
     settings: MethodSettings, *, source: str, data: Mapping[str, int] | None = None
 ) -> None:
-    """Refuse what this machine could not hold or finish; `data` has the least bytes of the rows.
+    """Refuse settings that this machine could not hold or finish.
+
+    `data` has the least bytes of the rows.
 
     Raises:
-        ConfigError: saying what it would take.
+        ConfigError: with the memory or time that it would take.
     """
     training, d = settings.training, settings.embedding.latent_dim
     sizes = (1, *settings.embedding.hidden, d, settings.model.hidden_dim)

@@ -1,4 +1,4 @@
-"""Values as TOML and JSON write them."""
+"""Values in the notation of TOML and JSON."""
 
 import json
 import math
@@ -25,7 +25,7 @@ def toml_key(name: str) -> str:
 
 
 def json_values(value: Any) -> Any:
-    """The same with null for what is not known: JSON has no NaN and no infinity."""
+    """Values with null for NaN and infinity, which JSON does not have."""
     if isinstance(value, Mapping):
         return {str(key): json_values(own) for key, own in value.items()}
     if isinstance(value, list | tuple):

@@ -1,8 +1,8 @@
 """Named bundles of settings; a configuration overrides single keys of them.
 
-`paper`        what the text and append:models say, for the toy problems
-`authors`      what the authors' published program does (docs/departures.md)
-`recommended`  what measured best for a FLIC network at equal budget
+`paper`        settings of the text and append:models, for the toy problems
+`authors`      settings of the authors' published program (docs/departures.md)
+`recommended`  settings that measured best for a FLIC network at equal budget
 """
 
 import math

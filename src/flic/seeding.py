@@ -1,7 +1,7 @@
-"""One generator tree: run → purpose → round → client.
+"""Tree of random generators: run → purpose → round → client.
 
-A client's draws depend on its name, the run's seed, the round and the purpose alone, so
-no result depends on the cohort it was stacked with, on order or on workers but for rounding.
+A client's draws depend only on its name, the run's seed, the round and the purpose. So results
+do not depend on its cohort, the order or the workers, except by rounding.
 """
 
 import hashlib
@@ -20,6 +20,6 @@ def derive_seed(seed: int, *path: str | int) -> int:
 
 def generator(seed: int, *path: str | int) -> "torch.Generator":
     """Fresh generator at the node `path` below the run's `seed`."""
-    import torch  # here, since commands that draw nothing want seeds too
+    import torch  # here, since commands that draw nothing also need seeds
 
     return torch.Generator().manual_seed(derive_seed(seed, *path))

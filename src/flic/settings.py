@@ -1,4 +1,4 @@
-"""What every file of settings stands on: sections that refuse unknown keys, TOML, plain errors."""
+"""Base of all settings files: sections that refuse unknown keys, TOML, plain errors."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from flic.errors import ConfigError
 from flic.files import MOST_LEVELS, read_bytes, refuse_deep, too_deep
 
 MOST_SETTINGS = 2**24
-"""Bytes of a file of settings: enough for a hundred thousand clients."""
+"""Most bytes of a settings file: enough for a hundred thousand clients."""
 
 _PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')"""
 _LONG_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MOST_LEVELS}}}")
@@ -62,7 +62,7 @@ def _parse_toml(text: str) -> dict[str, Any]:
     Raises:
         ValueError: it is no TOML, or nested too deep.
     """
-    if _LONG_KEY.search(text):  # the time that a key takes grows with the square of its parts
+    if _LONG_KEY.search(text):  # the time for a key grows with the square of its parts
         raise too_deep()
     try:
         found = tomllib.loads(text)
@@ -93,10 +93,10 @@ def parse_assignment(text: str) -> dict[str, Any]:
 
 
 def refuse_beyond_memory(needed: Mapping[str, int], *, source: str) -> None:
-    """Refuse what this machine cannot hold; `needed` has the least bytes by what takes them.
+    """Refuse what does not fit into this machine's memory; `needed` has the least bytes by part.
 
     Raises:
-        ConfigError: naming what takes most, and how much.
+        ConfigError: naming the largest part, and its size.
     """
     total = sum(needed.values())
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -109,7 +109,7 @@ def refuse_beyond_memory(needed: Mapping[str, int], *, source: str) -> None:
 
 
 def _gigabytes(size: int) -> str:
-    return f"{min(size // 2**30, 10**12):,}"  # beyond that it is all the same
+    return f"{min(size // 2**30, 10**12):,}"  # larger numbers tell nothing more
 
 
 def explain(
@@ -135,13 +135,13 @@ def explain(
     message = problem["msg"].removeprefix("Value error, ")
     message = message.replace("an object", "a table of settings")
     if problem["type"] == "value_error" and isinstance(problem["input"], dict):
-        return f"{key}: {message}"  # it concerns several keys, and names them
+        return f"{key}: {message}"  # about several keys, which it names
     got = _cut(json.dumps(problem["input"]))
     return f"{key}: got {got}; {message[0].lower()}{message[1:]}"
 
 
 def _cut(text: str) -> str:
-    """A text that fits into a sentence."""
+    """A text, cut so that it fits into a sentence."""
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 

@@ -1,4 +1,4 @@
-"""Axis vocabulary of the tensor annotations, and the aliases used throughout.
+"""Names of the axes in tensor annotations, and the aliases used throughout.
 
 clients   the leading client axis of a stack
 rows      rows of a batch or a table (n)
@@ -13,4 +13,4 @@ from collections.abc import Mapping
 from torch import Tensor
 
 Named = Mapping[str, Tensor]
-"""Tensors under names; the only container parameters ever travel in."""
+"""Tensors by name; the only container of parameters."""
