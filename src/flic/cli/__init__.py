@@ -1,1 +1,1 @@
-"""Door one: the command line."""
+"""Command line."""

@@ -1,4 +1,4 @@
-"""Options of the form NAME=VALUE that say how a new table is read; each may be repeated."""
+"""Options of the form NAME=VALUE about reading a new table; each may be repeated."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -25,7 +25,7 @@ Missing = Annotated[
 
 
 def values_of_classes(assignments: Sequence[str] | None) -> "dict[str, tuple[Raw, ...]]":
-    """Raw labels of each class."""
+    """Class → raw labels that mean it."""
     found: dict[str, tuple[Raw, ...]] = {}
     for text in assignments or ():
         name, values = _split(text, "--class", "NAME=VALUES, such as ill=1,2")
@@ -34,7 +34,7 @@ def values_of_classes(assignments: Sequence[str] | None) -> "dict[str, tuple[Raw
 
 
 def missing_values(assignments: Sequence[str] | None) -> "dict[str, tuple[Raw, ...]]":
-    """Values of each column that mean "not measured"."""
+    """Column → values that mean "not measured"."""
     found: dict[str, tuple[Raw, ...]] = {}
     for text in assignments or ():
         column, value = _split(text, "--missing", "COLUMN=VALUE, such as chol=0")

@@ -1,4 +1,4 @@
-"""`flic check`: what there is to say about the tables of a federation before they are fitted."""
+"""`flic check`: checks the tables of a federation before a fit."""
 
 import json
 from dataclasses import replace
@@ -25,7 +25,7 @@ Format = Annotated[Literal["text", "json"], typer.Option(help="For people, or al
 
 
 def need_pandas(command: str) -> None:
-    """Say what is missing where flic was installed without what tables need."""
+    """Refuse a command if flic was installed without the packages for tables."""
     try:
         import pandas  # noqa: F401
     except ImportError:
@@ -39,7 +39,7 @@ def check(
     federation: FederationPath,
     format: Format = "text",
 ) -> None:
-    """Look at the tables of a federation: facts, suspicions, and every problem at once.
+    """Check the tables of a federation: facts, suspicions, and every problem at once.
 
     The exit code is 1 if something would stop a fit.
     """
@@ -57,7 +57,7 @@ def check(
 
 
 def _with_settings(checked: "Checked", path: Path) -> "Check":
-    """The check with what is wrong in `[fit]`, by itself or with these tables."""
+    """The check with the problems of `[fit]`, by itself or with these tables."""
     from flic.silos.settings import fit_settings
     from flic.silos.splits import outer_splits
 
@@ -69,7 +69,7 @@ def _with_settings(checked: "Checked", path: Path) -> "Check":
         if federation is not None and not found.problems:
             outer_splits(federation.tables, settings)
             if not settings.has_usual_candidates:
-                from flic.silos.fitting import refuse  # brings all methods with it
+                from flic.silos.fitting import refuse  # imports all methods
 
                 refuse(federation, settings)
     except ConfigError as error:
@@ -124,7 +124,7 @@ def _labels(client: "ClientCheck", found: "Check") -> str:
 
 
 def _show_shared(found: "Check") -> None:
-    """Columns of the same name and kind, by how many clients have them."""
+    """Show columns of the same name and kind, by the number of clients that have them."""
     total = len(found.clients)
     for count in range(total, 1, -1):
         names = [column.name for column in found.shared if len(column.clients) == count]

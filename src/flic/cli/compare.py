@@ -1,4 +1,4 @@
-"""`flic compare`: several methods and seeds on the same federations, side by side."""
+"""`flic compare`: compares several methods and seeds on the same federations."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ def compare(
 ) -> None:
     """Train several methods with several seeds and print mean, spread and paired differences.
 
-    Runs that are finished in the output folder are kept; interrupted ones go on.
+    Finished runs in the output folder are kept; interrupted ones are resumed.
     """
     names, numbers = _parse_methods(methods), parse_seeds(seeds)
     reference = reference or ("local" if "local" in names else names[0])
@@ -56,7 +56,7 @@ def compare(
     for seed in numbers:
         for name in names:
             own = settings.for_method(name, seed=seed)
-            tell = not cells  # every method sees the same data, and has the same notices
+            tell = not cells  # every method has the same data, and so the same notices
             place = folder / f"{name}-seed{seed}"
             done = _run(place, own, workers=workers, quiet=quiet, tell=tell)
             cells.append(Cell(name, seed, done.outcome, done.seconds, done.bytes_sent))
@@ -84,7 +84,7 @@ def _parse_methods(text: str) -> list[str]:
 
 
 def parse_seeds(text: str) -> list[int]:
-    """Seeds from a number of them, or from a list."""
+    """Seeds from their number, or from a list."""
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:

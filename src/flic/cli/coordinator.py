@@ -1,4 +1,4 @@
-"""`flic coordinator …`: what the operator of a real federation types."""
+"""`flic coordinator …`: commands for the operator of a real federation."""
 
 import json
 from dataclasses import asdict
@@ -32,7 +32,7 @@ Hosts = Annotated[
 
 
 def need_flower(command: str) -> None:
-    """Say what is missing where flic was installed without Flower."""
+    """Refuse a command if flic was installed without Flower."""
     try:
         import flwr  # noqa: F401
     except ImportError:
@@ -106,7 +106,7 @@ def split_names(text: str | None) -> list[str] | None:
 
 @app.command()
 def start(folder: Folder, foreground: Foreground = False) -> None:
-    """Start the coordinator, supervised; it goes on after this command has ended."""
+    """Start the coordinator, supervised; it keeps running after this command has ended."""
     deployment = _open(folder)
     if foreground:
         deployment.become()
@@ -121,14 +121,14 @@ def admit(
     name: Name,
     key: Annotated[str, typer.Argument(metavar="KEY.pub", help="The silo's public key.")],
 ) -> None:
-    """Let a silo take part, by its key."""
+    """Admit a silo by its public key."""
     node = _open(folder).admit(name, key)
     typer.echo(f"{name} is admitted as node {node}")
 
 
 @app.command()
 def revoke(folder: Folder, name: Name) -> None:
-    """Let a silo take part no more; what it gave stays in the rounds that are done."""
+    """Exclude a silo; its contributions to finished rounds stay."""
     _open(folder).revoke(name)
     typer.echo(f"{name} is not admitted any more")
 
@@ -147,7 +147,7 @@ def renew(folder: Folder, host: Hosts = None) -> None:
 
 @app.command()
 def train(folder: Folder, quiet: Quiet = False) -> None:
-    """Have the run begun or continued, and show its rounds; it goes on without this command."""
+    """Start or resume the run, and show its rounds; it keeps running without this command."""
     deployment = _open(folder)
     seconds: list[float] = []
     with StepDisplay("train", quiet=quiet) as display:
@@ -172,7 +172,7 @@ def train(folder: Folder, quiet: Quiet = False) -> None:
 
 
 def facts(record: "Record", seconds_left: float) -> str:
-    """A round in a line: silos, loss terms, score, time left."""
+    """Summary of a round in one line: silos, loss terms, score, time left."""
     parts = [f"{len(record['active'])} silos"]
     parts.append(facts_of(record))
     if seconds_left:
@@ -182,7 +182,7 @@ def facts(record: "Record", seconds_left: float) -> str:
 
 @app.command()
 def status(folder: Folder, format: Format = "text") -> None:
-    """Show whether it runs, how far it is, and which silos are there."""
+    """Show whether the coordinator runs, its progress, and the connected silos."""
     found = _open(folder).status()
     if format == "json":
         typer.echo(json.dumps(found, ensure_ascii=False))
@@ -211,7 +211,7 @@ def status(folder: Folder, format: Format = "text") -> None:
 
 @app.command()
 def stop(folder: Folder) -> None:
-    """Stop the coordinator and the run under way; all finished rounds are kept."""
+    """Stop the coordinator and its run; all finished rounds are kept."""
     ran = _open(folder).stop()
     typer.echo("stopped" if ran else "it did not run")
 
@@ -223,7 +223,7 @@ def bench(
     ] = None,
     format: Format = "text",
 ) -> None:
-    """Measure what Flower costs on this machine: seconds and bytes a round, by number of silos."""
+    """Measure Flower's cost on this machine: seconds and bytes per round, by number of silos."""
     need_flower("coordinator bench")
     from flic.flower.benchmark import measure
 

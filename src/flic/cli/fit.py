@@ -1,4 +1,4 @@
-"""`flic fit`: from a federation.toml to models, a verdict and a folder."""
+"""`flic fit`: fits models to a federation.toml, gives a verdict, and saves both in a folder."""
 
 import json
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ def fit(
 ) -> None:
     """Train flic and every alternative on the same splits; say per client whether joining helps.
 
-    What is done is kept: after an interruption, the same command goes on where it stopped.
+    Finished work is kept: after an interruption, the same command resumes.
     """
     need_pandas("fit")
     from flic.settings import merge, parse_assignment
@@ -52,7 +52,7 @@ def fit(
         notice(f"going on with what an interrupted fit left in {folder.unfinished(out)}")
     with StepDisplay("fit", quiet=quiet or format == "json") as display:
         fitted = fit_tables(tables, settings, workers=workers, on_step=display.advance, shelf=shelf)
-    # Shown before it is saved: where the disk is full, the answer is not lost.
+    # Shown before it is saved, so that a full disk does not lose it.
     if format == "json":
         say(json.dumps(json_values(fitted.verdict.dump()), ensure_ascii=False))
     else:
@@ -65,7 +65,7 @@ def fit(
 
 
 def _tell(found: Sequence[str], *, quiet: bool) -> None:
-    """What the fit found out; all of it is in the report."""
+    """Show the first findings of the fit; all of them are in the report."""
     for message in found[: 0 if quiet else SHOWN]:
         notice(message)
     if not quiet and len(found) > SHOWN:
@@ -73,7 +73,7 @@ def _tell(found: Sequence[str], *, quiet: bool) -> None:
 
 
 def show_verdict(verdict: Any, *, only: str | None = None) -> None:
-    """The verdict as a table, and a sentence and a reason for every client."""
+    """Show the verdict as a table, with a sentence and a reason for every client."""
     from flic.silos.verdict import as_text, signed
 
     metric = verdict.metric

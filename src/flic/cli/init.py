@@ -1,4 +1,4 @@
-"""`flic init`: a first federation.toml, drafted by looking at the files."""
+"""`flic init`: drafts a first federation.toml from the files."""
 
 from pathlib import Path
 from typing import Annotated, Literal

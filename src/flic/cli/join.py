@@ -1,4 +1,4 @@
-"""`flic join`: a new site learns from what the federation shares, and sends nothing."""
+"""`flic join`: adds a new site, which uses the shared parameters and sends nothing."""
 
 from pathlib import Path
 from typing import Annotated
@@ -30,7 +30,7 @@ def join(
     encoding: Encoding = "utf-8",
     workers: Workers = 1,
 ) -> None:
-    """Add a new site: it gets what is shared, learns its own part, and has a verdict."""
+    """Add a new site: it takes the shared part, trains its own part, and gets a verdict."""
     need_pandas("join")
     from flic.silos import folder as folders
     from flic.silos.joining import join as join_table

@@ -1,4 +1,4 @@
-"""`flic link`: further columns that might be the same thing, and links that are doubtful."""
+"""`flic link`: proposes further links between columns, and lists doubtful ones."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def link(federation: FederationPath, format: Format = "text") -> None:
-    """Propose further links, and name doubtful ones; nothing is changed by it."""
+    """Propose further links between columns, and list doubtful ones; this changes nothing."""
     need_pandas("link")
     from flic.tables import load_tables, read_federation
     from flic.tables.linking import doubtful_links, propose_links
@@ -40,12 +40,12 @@ def link(federation: FederationPath, format: Format = "text") -> None:
 
 
 def _plain(proposal: "Proposal") -> dict[str, object]:
-    """For programs."""
+    """A proposal as plain values, for JSON."""
     return {**vars(proposal), "link": proposal.link.model_dump()}
 
 
 def _show_doubts(doubts: "Sequence[Proposal]") -> None:
-    """Links that are probably wrong, and what to do about them."""
+    """Show links that are probably wrong, with their remedies."""
     rows = [[": ".join(p.second), ": ".join(p.first), "; ".join(p.evidence)] for p in doubts]
     table("Doubtful links", ["column", "is linked with", "evidence"], rows)
     known = next((p for p in doubts if "after" in p.evidence[0]), None)
@@ -60,7 +60,7 @@ def _show_doubts(doubts: "Sequence[Proposal]") -> None:
 
 
 def _line(proposal: "Proposal") -> str:
-    """What to write in a federation.toml."""
+    """Line for a federation.toml."""
     name, link = json.dumps(proposal.link.name), proposal.link
     said = {"factor": link.factor} if link.factor != 1 else {}
     said |= {"offset": link.offset} if link.offset else {}

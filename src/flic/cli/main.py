@@ -1,4 +1,4 @@
-"""Door one: the `flic` command. Each sub-command has its own file; this one dispatches."""
+"""The `flic` command. Each sub-command has its own file; this one dispatches."""
 
 import sys
 from importlib.metadata import entry_points
@@ -39,12 +39,12 @@ app.command()(report)
 app.add_typer(coordinator, name="coordinator")
 app.add_typer(silo, name="silo")
 
-#: Commands of the package beside this one in the repository, which tells them to flic.
+#: Commands of the package `flic_paper`, which adds them by entry points.
 OF_THE_PAPER = ("reproduce", "bench")
 
 
 def _not_installed(name: str) -> None:
-    """Say where a command of the paper's package is to be had."""
+    """Add a placeholder that says how to install a command of the paper's package."""
 
     @app.command(name, hidden=True, context_settings={"ignore_unknown_options": True})
     def _refuse(rest: Annotated[list[str] | None, typer.Argument()] = None) -> None:
@@ -56,7 +56,7 @@ def _not_installed(name: str) -> None:
 
 
 def _add_commands() -> None:
-    """Commands of other packages, by their entry points."""
+    """Add the commands of other packages, by their entry points."""
     added = {entry.name: entry for entry in sorted(entry_points(group="flic.commands"))}
     for name, entry in added.items():
         app.command(name)(entry.load())
@@ -87,7 +87,7 @@ def _root(
 
 
 def main() -> None:
-    """Run the command; errors a user can cause end in a sentence, not in a traceback."""
+    """Run the command; an error that a user can cause shows a sentence, not a traceback."""
     try:
         app(prog_name="flic")
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""`flic predict` and `flic evaluate`: a client's model on new rows of that client."""
+"""`flic predict` and `flic evaluate`: use a client's model on new rows of that client."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ def predict(
 def write_predictions(
     model: "FittedClient", data: Path, out: Path, *, encoding: str = "utf-8"
 ) -> None:
-    """Predict the rows of a file, and say where the predictions are."""
+    """Predict the rows of a file, and show the path of the predictions."""
     from flic.silos.predicting import predict_file
 
     if out.is_dir():

@@ -1,4 +1,4 @@
-"""`flic report`: what a run or a federation came to, as one HTML file."""
+"""`flic report`: writes the results of a run or a fitted federation as one HTML file."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,7 +26,7 @@ def report(
         typer.Option(metavar="LOGDIR", help="Also write the metrics per round for TensorBoard."),
     ] = None,
 ) -> None:
-    """Write a report that opens in any browser, without a network: verdict, curves, traffic."""
+    """Write a report that opens in any browser, also offline: verdict, curves, traffic."""
     contents = _contents(folder)
     from flic.page.html import render
 
@@ -42,7 +42,7 @@ def report(
 
 
 def _contents(folder: Path) -> "Report":
-    # Each kind of folder brings a good part of the package with it.
+    # Each kind of folder needs many other modules of the package.
     if (folder / "federation.json").exists():
         from flic.page.from_fit import report_of_fit as report_of
     elif (folder / "config.json").exists():

@@ -1,4 +1,4 @@
-"""`flic run`: one method, one seed, one folder; or the rest of an interrupted one."""
+"""`flic run`: runs one method with one seed in one folder, or resumes an interrupted run."""
 
 from datetime import datetime
 from pathlib import Path
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from flic.runs.run_folder import Finished
 
 WORKER_BYTES = 2 * 10**8
-"""That a process of its own takes before it works."""
+"""Memory that a worker process takes before it works."""
 
 
 def refuse_crowd(workers: int) -> int:
-    """The number of processes, unless they would not even start."""
+    """Refuse more processes than memory allows to start."""
     from flic.settings import refuse_beyond_memory
 
     refuse_beyond_memory({"processes": workers * WORKER_BYTES}, source=f"--workers {workers}")
@@ -84,14 +84,14 @@ def run(
 
 
 def default_folder(name: str) -> Path:
-    """runs/NAME-TIME below the current folder."""
+    """Default run folder: runs/NAME-TIME below the current folder."""
     return Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
 def show_run(
     folder: Path, settings: "RunConfig", *, workers: int, quiet: bool, tell: bool = True
 ) -> "Finished":
-    """Do the run's remaining steps under a progress display; then tell its notices."""
+    """Do the run's remaining steps with a progress display, then show its notices."""
     from flic.runs import run_folder
 
     title = f"{settings.method} (seed {settings.seed})"
@@ -105,7 +105,7 @@ def show_run(
 
 
 def _tell(finished: "Finished") -> None:
-    """The first notices; all of them are in summary.json."""
+    """Show the first notices; all of them are in summary.json."""
     for message in finished.notices[:SHOWN_NOTICES]:
         notice(message)
     more = len(finished.notices) - SHOWN_NOTICES

@@ -1,4 +1,4 @@
-"""What a person sees: progress bars on a terminal, plain lines elsewhere, tables, complaints."""
+"""Screen output: progress bars on a terminal, plain lines elsewhere, tables, error messages."""
 
 import json
 import time
@@ -26,16 +26,16 @@ from rich.text import Text
 console = Console()
 
 PATIENCE_S = 10.0
-"""That a person waits for a first word."""
+"""Time without output after which a notice is shown."""
 
 
 _BIDI = {*"\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"}
 
 
 def plain(text: str) -> str:
-    """A text that moves no cursor and changes no colour, whatever a file called its columns.
+    """A text without control characters, which names in a file may have.
 
-    What a terminal would obey is written as JSON writes it, so that JSON stays JSON.
+    Control characters are escaped as in JSON, so that JSON stays JSON.
     """
     if text.isprintable():
         return text
@@ -49,17 +49,17 @@ def _is_obeyed(letter: str) -> bool:
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print a text, names in it included, as letters and nothing else."""
+    """Print a text without control characters."""
     typer.echo(plain(text), err=err)
 
 
 def complain(error: Exception | str) -> None:
-    """What is wrong, as a sentence on standard error."""
+    """Print an error as a sentence on standard error."""
     say(f"flic: {error}", err=True)
 
 
 def notice(message: str) -> None:
-    """Something a user should know that stops nothing."""
+    """Print a notice on standard error: something a user should know that stops nothing."""
     say(f"note: {message}", err=True)
 
 
@@ -81,7 +81,7 @@ class StepDisplay:
                 MofNCompleteColumn(table_column=Column(no_wrap=True)),
                 TimeElapsedColumn(table_column=Column(no_wrap=True)),
                 TimeRemainingColumn(table_column=Column(no_wrap=True)),
-                # The facts give way first where the terminal is narrow.
+                # On a narrow terminal, the facts are cut first.
                 TextColumn(
                     "{task.fields[facts]}",
                     table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
@@ -107,7 +107,7 @@ class StepDisplay:
         self.advance(done, total, facts_of(record), stage=record["stage"])
 
     def advance(self, done: int, total: int, facts: str, *, stage: str | None = None) -> None:
-        """Show how much is done, and what is known of it."""
+        """Show the progress, and facts about it."""
         if self._quiet:
             return
         if self._bar is not None:
@@ -120,7 +120,7 @@ class StepDisplay:
 
 @contextmanager
 def latest_line(*, quiet: bool) -> Generator[Callable[[str], None]]:
-    """Teller of lines: the latest in one place on a terminal, one every few seconds elsewhere."""
+    """Shows lines: the latest in one place on a terminal, one every few seconds elsewhere."""
     if quiet:
         yield lambda line: None
     elif console.is_terminal:
@@ -140,7 +140,7 @@ def latest_line(*, quiet: bool) -> Generator[Callable[[str], None]]:
 
 @contextmanager
 def still(doing: str) -> Generator[None]:
-    """Say now and then that something still goes on, to whoever waits for it."""
+    """Show a notice every few seconds while something takes long."""
     done, begun = Event(), time.monotonic()
 
     def tell() -> None:
@@ -166,13 +166,13 @@ def facts_of(record: Mapping[str, Any]) -> str:
 
 
 def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
-    """A table with its first column to the left and the others to the right.
+    """Print a table, the first column left-aligned and the others right-aligned.
 
-    Cells are never cut; where the terminal is narrow, headings wrap. Square brackets are no markup:
+    Cells are never cut; on a narrow terminal, headings wrap. Square brackets are no markup, since
     a client may have them in its name.
     """
     columns, rows = [*map(plain, columns)], [[*map(plain, row)] for row in rows]
-    # Wide enough for every column where the output is not a terminal.
+    # If the output is not a terminal, it is wide enough for every column.
     out = Console(width=None if console.is_terminal else _needed_width(columns, rows))
     shown = Table(title=Text(plain(title)), title_justify="left", box=box.SIMPLE, show_edge=False)
     shown.padding = (0, 1, 0, 0)
@@ -189,7 +189,7 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
 
 
 def _needed_width(columns: list[str], rows: list[list[str]]) -> int:
-    """Width in which no cell is cut, where no terminal sets one."""
+    """Width at which no cell is cut, for output that is not a terminal."""
     cells = [max((len(row[i]) for row in rows), default=0) for i in range(len(columns))]
     words = [max(map(len, column.split()), default=0) for column in columns]
     return max(120, sum(max(*pair) + 2 for pair in zip(words, cells, strict=True)))

@@ -1,4 +1,4 @@
-"""`flic silo …`: what an organisation that takes part in a real federation types."""
+"""`flic silo …`: commands for an organisation that takes part in a real federation."""
 
 import json
 import os
@@ -32,7 +32,7 @@ SiloPath = Annotated[
 
 
 def _folder(path: Path) -> Path:
-    """The silo's folder, from itself or its settings."""
+    """The silo's folder, from its own path or that of its settings."""
     if path.suffix == ".toml" and path.name != FILE:
         raise ConfigError(
             f"{path}: expected a file named {FILE} in a folder of its own; such as "
@@ -133,7 +133,7 @@ def init(
 def _settings(
     client: "Client", federation: Path | None, classes: list[str] | None
 ) -> "FederationSettings":
-    """The federation's settings, or the usual ones for classes that are named or found."""
+    """The federation's settings, or default ones for classes that are named or found."""
     from flic.flower.settings import federation_settings
 
     if federation is not None:
@@ -211,7 +211,7 @@ def start(
     foreground: Foreground = False,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to be let in.")] = 90,
 ) -> None:
-    """Take part, supervised; it goes on after this command has ended."""
+    """Start the silo, supervised; it keeps running after this command has ended."""
     member = _open(path)
     from flic.flower.membership import Server
 
@@ -224,7 +224,7 @@ def start(
 
 @app.command()
 def status(path: SiloPath, format: Format = "text") -> None:
-    """Show whether the silo runs, what it did last, and why something was refused."""
+    """Show whether the silo runs, its last visit, and its last refusal."""
     found = _open(path).status()
     if format == "json":
         say(json.dumps(found, ensure_ascii=False))
