@@ -1,1 +1,1 @@
-"""The paper, table by table and figure by figure, from cells that are kept once done."""
+"""Reproduction of the paper's tables and figures, from cells that are kept once done."""

@@ -1,7 +1,7 @@
-"""What stands in the tables: methods with their settings, the same for every federation.
+"""Arms of the tables: methods with their settings, the same for every federation.
 
-An arm is a method and the changes that make it what its name says. It has the same budget as the
-arm that its gain is measured against, unless its name says otherwise, and all have the same search.
+An arm is a method with changes to its settings. It has the same budget as the arm that its gain is
+measured against, unless its name says otherwise, and all arms have the same search.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ class Arm:
 
     @property
     def search(self) -> Sequence[Changes]:
-        """Settings that the mean of the clients' validation scores chooses from."""
+        """Settings of the search; the mean of the clients' validation scores chooses one."""
         return _SEARCH.get(self.method, _NETWORK_SEARCH)
 
 
@@ -38,7 +38,7 @@ _NETWORK_SEARCH = [
 _SEARCH: dict[str, Sequence[Changes]] = {
     "logistic": [{"estimators": {"logistic_c": c}} for c in (0.03, 0.3, 3.0)],
     "boosting": [{"estimators": {"boosting_rate": rate}} for rate in (0.03, 0.1, 0.3)],
-    "lda": [{}],  # Ledoit and Wolf's shrinkage is a formula, nothing is left to choose
+    "lda": [{}],  # Ledoit and Wolf's shrinkage is a formula, so there is nothing to choose
     "linked": [{}],  # it chooses by its own cross-validation over the federation
 }
 
@@ -70,8 +70,8 @@ HONEST = [
 def _at_preset(preset: str, *, variant: str = "") -> list[Arm]:
     """FLIC, its control and Local at another preset, whose Local is the reference of all three.
 
-    `authors` aligns all clients again after every round and `recommended` has dropout: against a
-    Local without, a gain could be that alone.
+    `authors` aligns all clients again after every round and `recommended` has dropout: compared
+    with a Local without these, a gain could come from them alone.
     """
     changes: Changes = {"preset": preset}
     reference = f"local@{preset}"
@@ -92,8 +92,8 @@ PRESETS = [*_at_preset("authors", variant="-authors"), *_at_preset("recommended"
 
 _SHARED_HEAD: Changes = {"preset": "recommended", "training": {"personalisation": "fedavg-ft"}}
 
-# `recommended` with one head for all, tuned at home: prediction is by the nearest anchor, and the
-# head shapes φ alone.
+# `recommended` with one head for all, fine-tuned by each client: prediction is by the nearest
+# anchor, and the head only shapes φ.
 SHARED_HEAD = [
     Arm("flic-class@shared-head", "flic-class", _SHARED_HEAD, "local@recommended"),
     Arm(
@@ -106,17 +106,17 @@ SHARED_HEAD = [
 
 ALL = [*PAPER, *HONEST, *PRESETS, *SHARED_HEAD]
 
-# Raised when a method comes to compute something else: its cells are then done again.
+# Raised when a method's results change: its cells are then done again.
 REVISIONS: dict[str, int] = {"linked": 3}
 
 
 def revision(method: str) -> int:
-    """Revision of what a method computes."""
+    """Revision of a method's results."""
     return REVISIONS.get(method, 1)
 
 
 def configure(experiment: str, arm: Arm, seed: int, *changes: Changes) -> RunConfig:
-    """Configuration of an arm on an experiment, with changes on top, the last one strongest."""
+    """Configuration of an arm on an experiment, with changes on top; later ones win."""
     raw = read_toml(experiments_folder() / f"{experiment}.toml")
     for change in (arm.changes, *changes):
         raw = merge(raw, change)

@@ -1,4 +1,4 @@
-"""`flic reproduce`: a table or figure of the paper, by name."""
+"""`flic reproduce`: reproduces a table or figure of the paper, by name."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,8 +44,8 @@ def reproduce(
 ) -> None:
     """Reproduce a table or figure of the paper, beside honest baselines.
 
-    Finished cells are kept: an interrupted reproduction goes on where it stopped, and several
-    processes may work on the same folder.
+    Finished cells are kept: an interrupted reproduction can be resumed, and several processes may
+    work on the same folder.
     """
     from flic_paper.desk import missing, open_folder, outdated
     from flic_paper.pages import QUICK, require_figures, shown, update_page
@@ -111,7 +111,7 @@ def _work(
     try:
         with latest_line(quiet=quiet) as tell:
             work_through(study, scope, folder, workers=workers, tell=tell, only=only)
-    finally:  # also what an interruption leaves is worth a page
+    finally:  # an interrupted study also gets its pages
         tables = write_pages(study, folder, quick=scope.quick)
     return tables
 

@@ -1,10 +1,10 @@
-"""How a study is worked through: cell by cell, in one process or several, each kept once done.
+"""Work on a study: cell by cell, in one process or several, each kept once done.
 
 OUT/
-  study.json       which study, and whether it is the quick one
+  study.json       name of the study, and whether it is the quick one
   environment.json versions and machine
   cells/KEY.json   result and seconds of every finished cell
-  work/KEY/        what an unfinished cell needs to go on
+  work/KEY/        files of an unfinished cell, to resume it
   NAME.csv         each table; results.md has all of them, with the figures
   NAME.png         each figure
 """
@@ -37,7 +37,7 @@ Tell = Callable[[str], None]
 
 
 def open_folder(study: Study, scope: Scope, folder: Path) -> None:
-    """Folder of a study, new or made by the same study before."""
+    """Make the folder of a study, or accept one of the same study."""
     wanted = {"study": study.name, "quick": scope.quick}
     path = folder / "study.json"
     if path.exists():
@@ -80,7 +80,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 def work_through(
     study: Study, scope: Scope, folder: Path, *, workers: int, tell: Tell, only: str = ""
 ) -> None:
-    """Do all cells that are not done yet, with that many processes; `only` is part of their key."""
+    """Do all remaining cells with that many processes; `only` is part of their key."""
     spawn = multiprocessing.get_context("spawn")
     helpers = [
         spawn.Process(target=_help, args=(study.name, scope, folder, only), daemon=True)
@@ -91,20 +91,20 @@ def work_through(
     _work(study, scope, folder, only, tell)
     for helper in helpers:
         helper.join()
-    # What a helper that died has left undone.
+    # Cells that a helper that died has left undone.
     _work(study, scope, folder, only, tell)
 
 
 def _help(name: str, scope: Scope, folder: Path, only: str) -> None:
     threading.Thread(target=leave_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends, and this process with it
-    # What goes wrong here the parent meets again when it comes to the cell, and says it.
+    # The parent meets the same error when it comes to the cell, and reports it.
     with suppress(FlicError):
         _work(STUDIES[name], scope, folder, only, lambda line: None)
 
 
 def _work(study: Study, scope: Scope, folder: Path, only: str, tell: Tell) -> None:
-    """All cells that no other process has done or is at; theirs are passed over."""
+    """Do all cells that no other process has done or is working on."""
     torch.set_num_threads(1)
     cells = [cell for cell in study.cells(scope) if only in cell.key]
     for number, cell in enumerate(cells, start=1):
@@ -131,7 +131,7 @@ def _do(cell: Cell, folder: Path, tell: Tell) -> None:
 
 @contextmanager
 def _alone_at(place: Path) -> Generator[bool]:
-    """Whether this process is the only one at a cell; it stays so inside the block."""
+    """Lock a cell inside the block; False if another process has it."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with place.with_name(f".{place.name}.lock").open("w") as file:
         try:
@@ -143,31 +143,31 @@ def _alone_at(place: Path) -> Generator[bool]:
 
 
 def finished(study: Study, scope: Scope, folder: Path) -> dict[str, dict[str, Any]]:
-    """What the finished cells of a study left, by key."""
+    """Stored results of the finished cells of a study, by key."""
     found = {cell.key: _kept(folder, cell) for cell in study.cells(scope)}
     return {key: kept for key, kept in found.items() if kept is not None}
 
 
 def missing(study: Study, scope: Scope, folder: Path) -> Sequence[str]:
-    """Keys of the cells still to be done."""
+    """Keys of the remaining cells."""
     return [cell.key for cell in study.cells(scope) if _kept(folder, cell) is None]
 
 
 def outdated(study: Study, scope: Scope, folder: Path) -> Sequence[str]:
-    """Keys of the cells whose results are of another revision of their method."""
+    """Keys of the cells whose results come from another revision of their method."""
     undone = [cell for cell in study.cells(scope) if _kept(folder, cell) is None]
     return [cell.key for cell in undone if _result_file(folder, cell).exists()]
 
 
 def scope_of_kept(scope: Scope, folder: Path) -> Scope:
-    """The scope with the seeds of all cells in the folder, whichever are asked for."""
+    """The scope with the seeds of all cells in the folder, requested or not."""
     stems = (path.stem for path in (folder / "cells").rglob("*.json"))
     seeds = {int(match[0]) for stem in stems if (match := re.search(r"\d+$", stem))}
     return Scope(scope.quick, tuple(sorted(seeds)))
 
 
 def _kept(folder: Path, cell: Cell) -> dict[str, Any] | None:
-    """What a cell left when it was done, or None; of other settings it is refused."""
+    """Stored result of a cell, or None; refused if its settings differ."""
     path = _result_file(folder, cell)
     if not path.exists():
         return None
@@ -183,7 +183,7 @@ def _kept(folder: Path, cell: Cell) -> dict[str, Any] | None:
 
 
 def _same(kept: Any, wanted: Any) -> bool:
-    """Whether settings are the same once kept ones have the defaults of keys added since."""
+    """Whether settings are the same, with defaults in the kept ones for keys added since."""
     if isinstance(kept, list) and isinstance(wanted, list):
         return len(kept) == len(wanted) and all(map(_same, kept, wanted))
     if kept == wanted or not isinstance(kept, dict):
@@ -195,7 +195,7 @@ def _same(kept: Any, wanted: Any) -> bool:
 
 
 def _place(folder: Path, cell: Cell) -> Path:
-    """Where a cell works; what another revision began is nothing to go on with."""
+    """Folder of a cell's work; each revision has its own, since it cannot resume another's."""
     suffix = f"@revision{cell.revision}" if cell.revision > 1 else ""
     return folder / "work" / f"{_path(cell)}{suffix}"
 
@@ -205,7 +205,7 @@ def _result_file(folder: Path, cell: Cell) -> Path:
 
 
 def _path(cell: Cell) -> str:
-    """A cell's key as a path that every file system takes."""
+    """A cell's key as a path that every file system accepts."""
     return re.sub(r"[^\w./@-]+", "-", cell.key)
 
 

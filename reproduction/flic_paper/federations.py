@@ -1,8 +1,8 @@
-"""Studies that set methods side by side on federations: what each table's cells and columns are.
+"""Studies that compare methods on federations: cells, and columns of their tables.
 
-Two scores stand in every table. "Last round" is the arm at its own settings after the last round,
-as the paper reports. "Tuned" is the arm at the round, and where the study searches also at the
-setting, that the mean of the clients' validation scores chooses; gains are between tuned scores.
+Every table has two scores. "Last round" is the arm at its own settings after the last round, as
+the paper reports. "Tuned" is the arm at the round, and if the study searches also at the setting,
+that the mean of the clients' validation scores chooses; gains are between tuned scores.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Federation:
-    """One federation of a study, and what the paper reports on it."""
+    """One federation of a study, and the paper's figures for it."""
 
     name: str
     experiment: str  # file under experiments/, without suffix
@@ -38,13 +38,13 @@ class FederationStudy(Study):
     federations: ClassVar[Sequence[Federation]]
     arms: ClassVar[Sequence[Arm]]
     quick_arms: ClassVar[Sequence[str]] = ("local", "lda", "flic-class", "flic-hl")
-    quick: ClassVar[Changes]  # changes that make a run a matter of seconds
+    quick: ClassVar[Changes]  # changes that shorten a run to seconds
     searches: ClassVar[bool] = False  # whether settings are searched, besides the round
-    reported: ClassVar[str] = "paper %"  # what the figures of `Federation.paper` are
+    reported: ClassVar[str] = "paper %"  # heading of the figures of `Federation.paper`
     clients_repeat: ClassVar[bool] = False  # whether seeds have the same clients with the same rows
 
     def cells(self, scope: Scope) -> Sequence[Cell]:
-        """Cells seed by seed, so that an early end leaves whole seeds."""
+        """Cells seed by seed, so that an interruption leaves whole seeds."""
         most = max(len(self.seeds(federation, scope)) for federation in self.federations)
         return [
             self._cell(federation, arm, seeds[i], scope)
@@ -60,7 +60,7 @@ class FederationStudy(Study):
         return [arm for arm in self.arms if not scope.quick or arm.name in self.quick_arms]
 
     def federations_of(self, scope: Scope) -> Sequence[Federation]:
-        """Federations of that scope: a quick one has the first and the last."""
+        """Federations of that scope; a quick one has only the first and the last."""
         all_of_them = list(self.federations)
         return all_of_them[:: max(1, len(all_of_them) - 1)] if scope.quick else all_of_them
 
@@ -231,5 +231,5 @@ def seconds(cells: Collection[Mapping[str, Any]]) -> list[Value]:
 
 
 def percent(share: float | None) -> float | None:
-    """A share in points."""
+    """A share in percent."""
     return None if share is None else round(100 * share, 2)

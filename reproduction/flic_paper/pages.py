@@ -21,7 +21,7 @@ _UNITS = ("seconds", "cpu_seconds")
 
 
 def write_pages(study: Study, folder: Path, *, quick: bool) -> Sequence[Table]:
-    """Write everything that the finished cells of any seed allow, and return the tables."""
+    """Write all files that the finished cells of any seed allow, and return the tables."""
     own = Scope(quick)
     kept = scope_of_kept(own, folder)
     found = finished(study, kept, folder)
@@ -48,17 +48,16 @@ def write_pages(study: Study, folder: Path, *, quick: bool) -> Sequence[Table]:
 
 
 def _seconds(unit: str, cell: Mapping[str, Any]) -> float:
-    """Seconds of a cell: those of its runs, over all attempts, where it counts them itself."""
+    """Seconds of a cell; if its result has them, those of its runs over all attempts."""
     result = cell["result"]
     return result[unit] if isinstance(result, dict) and unit in result else cell[unit]
 
 
 def update_page(page: Path, results: Path) -> list[str]:
-    """Put every study's results into a page, between the marks that carry its name.
+    """Put every study's results into a page, between the marks with its name.
 
     `<!-- begin NAME -->` and `<!-- end NAME -->` enclose what is replaced; figures are copied into
-    a folder beside the page. Returns the names of the studies that were put in; a page that none
-    can be put into is refused.
+    a folder beside the page. Returns the names of these studies; a page without any is refused.
     """
     try:
         text = page.read_text(encoding="utf-8")
@@ -98,7 +97,7 @@ def update_page(page: Path, results: Path) -> list[str]:
 
 
 def _with_figures(body: str, folder: Path, figures: Path) -> str:
-    """The body with its pictures copied to where the page finds them."""
+    """The body, with its pictures copied to the folder of the page's figures."""
     figures.mkdir(exist_ok=True)
     for name in re.findall(r"!\[.*?\]\((.*?\.png)\)", body):
         write_atomically(figures / name, (folder / name).read_bytes(), mode=FOR_ALL)
@@ -118,7 +117,7 @@ def _draw(study: Study, results: dict[str, object], scope: Scope, folder: Path) 
 
 
 def require_figures() -> None:
-    """Refuse to start where figures cannot be drawn."""
+    """Refuse to start if figures cannot be drawn."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -154,7 +153,7 @@ def _escaped(line: Sequence[Value]) -> list[str]:
 
 
 def shown(value: Value) -> str:
-    """A field as people read it: four figures, a dash for what is not known."""
+    """A field as text: four digits, or a dash if not known."""
     if value is None:
         return "–"
     if isinstance(value, float):

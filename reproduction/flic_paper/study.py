@@ -1,7 +1,7 @@
-"""What a reproduction is: cells of work that are kept once done, then tables and a figure.
+"""Study: cells of work that are kept once done, then tables and figures from them.
 
-A study is one table or figure of the paper, in a file beside this one that defines `STUDY`. Its
-cells do not depend on each other; each one's result is a JSON value of its own.
+A study is one table or figure of the paper, in a file of `studies` that defines `STUDY`. Its
+cells do not depend on each other; the result of each is a JSON value.
 """
 
 from abc import ABC, abstractmethod
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Value = str | int | float | None
-"""What stands in a field of a table."""
+"""Value in a field of a table."""
 
 Results = Mapping[str, Any]
 """Results of finished cells by key."""
@@ -22,19 +22,19 @@ Results = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Scope:
-    """How much of a study to do."""
+    """Scope of a study: quick or full, and its seeds."""
 
     quick: bool = False  # a minute's version of the same code path
     seeds: tuple[int, ...] | None = None  # None: the study's own number
 
     def seeds_or(self, number: int) -> tuple[int, ...]:
-        """The seeds asked for, or the first `number`; one where it must be quick."""
+        """The seeds asked for, or else the first `number`; one seed if quick."""
         return self.seeds or tuple(range(1 if self.quick else number))
 
 
 @dataclass(frozen=True)
 class Desk:
-    """Where a cell does its work: a folder of its own, which may hold an earlier attempt."""
+    """Workplace of a cell: its own folder, which may have an earlier attempt."""
 
     folder: Path
     tell: Callable[[str], None]  # a line of progress
@@ -44,8 +44,8 @@ class Desk:
 class Cell:
     """One unit of work. `key` names its result, with `/` between its parts; it ends in the seed.
 
-    A kept result is taken for the cell's own only while `settings`, a JSON value, are the same.
-    One of another `revision` of the work counts as not done.
+    A kept result is the cell's own only if its `settings`, a JSON value, are the same. A result of
+    another `revision` of the work counts as not done.
     """
 
     key: str
@@ -56,7 +56,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Figures people read; `name` is the file's name, without suffix."""
+    """A table of results; `name` is the file's name, without suffix."""
 
     name: str
     title: str
@@ -66,11 +66,11 @@ class Table:
 
 
 WHICH = "which seeds"
-"""Column that says what a row rests on."""
+"""Column with the seeds behind a row."""
 
 
 def listed(seeds: Iterable[int]) -> str:
-    """Seeds as a row names them: 0-4, or 0, 3, 7."""
+    """Seeds as text: 0-4, or 0, 3, 7."""
     numbers = sorted(seeds)
     least, most = numbers[0], numbers[-1]
     if len(numbers) > 2 and most - least == len(numbers) - 1:
@@ -87,11 +87,11 @@ class Study(ABC):
 
     @abstractmethod
     def cells(self, scope: Scope) -> Sequence[Cell]:
-        """All work of the study, in the order it is done."""
+        """All cells of the study, in the order in which they are done."""
 
     @abstractmethod
     def tables(self, results: Results, scope: Scope) -> Sequence[Table]:
-        """Tables from the cells finished so far; the scope's seeds are those of any of them."""
+        """Tables from the cells finished so far; the scope has the seeds of all of them."""
 
     @abstractmethod
     def figures(self, results: Results, scope: Scope) -> Mapping[str, "Figure"]:

@@ -25,7 +25,7 @@ def run_cell(key: str, config: RunConfig) -> Cell:
 
 
 def searched_cell(key: str, experiment: str, arm: Arm, seed: int, *changes: Changes) -> Cell:
-    """Cell of an arm: its own settings, and those that validation chooses from its search."""
+    """Cell of an arm: its own settings, and those of its search."""
     tried: list[tuple[Changes, RunConfig]] = []
     for own in ({}, *arm.search):
         config = configure(experiment, arm, seed, own, *changes)
@@ -40,7 +40,7 @@ def _cell(key: str, tried: Sequence[tuple[Changes, RunConfig]]) -> Cell:
 
 
 def _run(tried: Sequence[tuple[Changes, RunConfig]], desk: Desk) -> dict[str, Any]:
-    """Scores of the arm's own settings, the first ones, and of those that validation chooses."""
+    """Scores of the arm's own settings, which come first, and of those that validation chooses."""
     outcomes = [
         _summary(_one(config, desk.folder / str(i), desk)) for i, (_, config) in enumerate(tried)
     ]
@@ -57,7 +57,7 @@ def _searched(
 
 
 def _one(config: RunConfig, folder: Path, desk: Desk) -> Finished:
-    """A run of a cell; what other code or data began of it is begun anew."""
+    """A run of a cell; it starts anew if it was started with other code or data."""
     try:
         return _go_on(config, folder, desk)
     except OtherRun as error:

@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Point:
-    """Where a federation stands in the figure."""
+    """Position of a federation in the figure."""
 
     panel: str
     x: float
 
 
 class SweepStudy(FederationStudy):
-    """Accuracy at the last round, at the round validation chooses, and at the best round.
+    """Accuracy at the last round, at the round that validation chooses, and at the best round.
 
-    The best round is that of the test rows: nobody could choose it, but the paper reports it.
+    The best round is that of the test rows: no one can choose it, but the paper reports it.
     """
 
-    setting: ClassVar[str]  # what changes along the horizontal axis
-    in_words: ClassVar[str]  # what the paper's text says of its figure, which has no numbers
+    setting: ClassVar[str]  # the setting on the horizontal axis
+    in_words: ClassVar[str]  # the paper's description of its figure, which has no numbers
     is_logarithmic: ClassVar[bool] = False
     measures: ClassVar[Sequence[str]] = ("last",)  # a row of panels each
 
@@ -39,7 +39,7 @@ class SweepStudy(FederationStudy):
         return Point(panel, int(x) if x.isdigit() else float(x))
 
     def federations_of(self, scope: Scope) -> Sequence[Federation]:
-        """Of a quick scope, the first panel's first and last point."""
+        """Federations of that scope; a quick one has the first panel's first and last point."""
         if not scope.quick:
             return self.federations
         panel = self.point(self.federations[0]).panel

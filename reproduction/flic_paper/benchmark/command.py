@@ -1,4 +1,4 @@
-"""`flic bench`: how fast the engine is on this machine."""
+"""`flic bench`: measures the speed of the engine on this machine."""
 
 import json
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""How fast the engine is: stacked against one client after another, in one run and one thread.
+"""Speed of the engine: stacked against one client after another, in one run and one thread.
 
 The workload has the toy problems' size: 100 clients with 5 to 50 features, 3 of 20 classes each,
 400 rows, the paper's networks, 100 anchor samples a class, FLIC-HL with all its terms; and once
@@ -114,7 +114,7 @@ class _Bench:
             client.update(rng) if stage == "update" else client.pretrain(rng)
 
     def race(self, stage: str, names: list[str], *, stacked_width: int) -> _Race:
-        """Best CPU seconds of each way; of many clients, a tenth tells the sequential times."""
+        """Best CPU seconds of each way; if clients are many, a tenth gives the sequential times."""
         few = names if len(names) <= ACTIVE else names[:: len(names) // ACTIVE]
         self.work(stage, names, stacked_width)
         times = [
@@ -135,7 +135,7 @@ class _Bench:
         return counter.get_total_flops() / 1e9
 
     def kib_per_client(self) -> float:
-        """Mean over clients; padded features count, as they take memory."""
+        """KiB that a client trains with, mean over clients; padded features count."""
         total = 0
         for stack in self.clients.split(self.names, stack_width=CLIENTS):
             private = self.clients.stack(stack, [self.initial[name] for name in stack]).private

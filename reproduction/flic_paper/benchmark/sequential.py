@@ -1,7 +1,7 @@
 """FLIC-HL's client work in plain PyTorch, one client after another: the reference of the engine.
 
-No client axis, no padding: modules, an optimiser and a loop over batches, as one would write
-it first. Tests hold the stacked engine to it, `flic bench` measures the engine against it.
+There is no client axis and no padding, only modules, an optimiser and a loop over batches. Tests
+compare the stacked engine with it, and `flic bench` measures the engine against it.
 Paper: algo:FLIC-FEDREP, steps 6-14, with identity covariances and FedRep.
 """
 

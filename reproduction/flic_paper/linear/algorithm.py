@@ -1,4 +1,4 @@
-"""FLIC-FedRep for linear regression on Gaussian features, and what the theory says of it.
+"""FLIC-FedRep for linear regression on Gaussian features, with the bounds of the theory.
 
 Paper: algo:FLIC-FedRep-linreg, theorem:1. Every step is a function: the client half makes an
 `Update`, the server half checks and averages. Given the oracle's features φ* instead of φ̂ the
@@ -30,14 +30,14 @@ _REPRESENTATION = "representation"  # A
 
 @dataclass(frozen=True, eq=False)
 class EmbeddedRows:
-    """Rows of clients after their maps φ, as many of each."""
+    """Rows of clients after their maps φ, the same number for each client."""
 
     names: Sequence[str]
     features: Float[Tensor, "clients rows k"]
     y: Float[Tensor, "clients rows"]
 
     def of(self, names: Sequence[str]) -> "EmbeddedRows":
-        """The rows of the clients of these names alone."""
+        """Only the rows of the clients with these names."""
         index = torch.tensor([self.names.index(name) for name in names])
         return EmbeddedRows(tuple(names), self.features[index], self.y[index])
 
@@ -59,7 +59,7 @@ def initial_server(latent_dim: int, *, dtype: torch.dtype = torch.float64) -> Se
 
 
 def send_second_moments(rows: EmbeddedRows) -> list[Update]:
-    """What every client sends before the first round.
+    """Updates that every client sends before the first round.
 
     Paper: algo:FLIC-FedRep-linreg, step 4.    Z_i = (1/n) Σ_j y_j² φ̂(x_j) φ̂(x_j)ᵀ
     """
@@ -100,7 +100,7 @@ def predict(
 
 
 def client_update(server: ServerState, rows: EmbeddedRows, *, step_size: float) -> list[Update]:
-    """What active clients send: A after one gradient step at their own head.
+    """Updates of active clients: A after one gradient step with their own head.
 
     Paper: algo:FLIC-FedRep-linreg, steps 12-16.
     Departs: the gradient is that of 1/(2n) Σ_j (y_j − β_iᵀ Aᵀ φ̂_j)². The algorithm prints the sum,
@@ -156,7 +156,7 @@ def largest_step(heads: Float[Tensor, "*sets active d"]) -> float:
 def contraction_bound(
     heads: Float[Tensor, "*sets active d"], *, step_size: float, start_distance: float
 ) -> float:
-    """Factor by which dist(A, QA*) falls at least in a round.
+    """Largest factor by which dist(A, QA*) can change in a round.
 
     Paper: theorem:1.    (1 − η E₀ σ̄²_min / 2)^½
     Departs: as in Collins et al. (2021), theorem 1, E₀ is 1 − dist²(A⁰, QA*), not the distance, and

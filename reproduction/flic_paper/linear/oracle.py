@@ -1,7 +1,7 @@
 """The oracle of the theory: Gaussian features, linear labels, a feature space per client.
 
-Paper: sec:theory, ass. Labels are noiseless, y = (A* β_i*)ᵀ φ_i*(x), so whoever finds the column
-space of A* predicts them to the last digit.
+Paper: sec:theory, ass. Labels are noiseless, y = (A* β_i*)ᵀ φ_i*(x), so a model that finds the
+column space of A* predicts them to the last digit.
 """
 
 from collections.abc import Sequence
@@ -60,8 +60,8 @@ class LinearOracle:
     """The ground truth.  Paper: ass.
 
     `signs` is the diagonal of Ĩ_k*, the same for all clients: the paper's "shared randomness". It
-    counts for eigenvectors whose largest entry is positive, the choice `affine_map` makes too;
-    without a common choice, Q would differ from client to client and no single A would do.
+    is for eigenvectors whose largest entry is positive, as in `affine_map`. Without a common
+    choice, Q would differ from client to client and no single A would fit all.
     """
 
     representation: Float[Tensor, "k d"]  # A*
@@ -74,7 +74,7 @@ class LinearOracle:
         return len(self.signs)
 
     def heads_of(self, names: Sequence[str]) -> Float[Tensor, "active d"]:
-        """β_i* of the clients of these names."""
+        """β_i* of the clients with these names."""
         by_name = {client.name: client.head for client in self.clients}
         return torch.stack([by_name[name] for name in names])
 
@@ -124,5 +124,5 @@ def _normal(*shape: int, rng: torch.Generator) -> Float[Tensor, "..."]:
 
 
 def _positive_largest(axes: Float[Tensor, "dim dim"]) -> Float[Tensor, "dim dim"]:
-    """Columns turned so that the entry of largest magnitude is positive."""
+    """Columns with signs such that the entry of largest magnitude is positive."""
     return axes * axes.gather(0, axes.abs().argmax(0, keepdim=True)).sign()

@@ -1,6 +1,6 @@
 """Imagined movements of forty people, each person a client.
 
-First step of the flow: features of EEG trials that the paper's authors published.
+The features of EEG trials were published by the paper's authors.
 Paper: `bci` in the authors' public code; the text does not report it.
 """
 
@@ -19,7 +19,7 @@ NUM_CLASSES = 3
 
 
 class EegConfig(Problem):
-    """Settings of the EEG problem: there are none, clients and splits are as published."""
+    """Settings of the EEG problem: none, since clients and splits are as published."""
 
     problem: Literal["eeg"] = "eeg"
 

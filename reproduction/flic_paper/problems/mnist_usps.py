@@ -1,6 +1,6 @@
 """MNIST at 28×28 pixels for one half of the clients, USPS at 16×16 for the other.
 
-First step of the flow.  Paper: "MNIST-USPS", table:performance.
+Paper: "MNIST-USPS", table:performance.
 """
 
 from dataclasses import dataclass
@@ -47,10 +47,10 @@ class _Source:
 
 
 def make_mnist_usps(config: MnistUspsConfig, *, seed: int) -> FederatedData:
-    """Clients with images of the one size or of the other, each with few of the digits.
+    """Clients with images of one size or the other, each with few of the digits.
 
     The two data sets keep their own split into training and test images. Both parts of a
-    class are dealt out among its holders, so that no image is at two clients.
+    class are divided among its holders, so that no image is at two clients.
     """
     clients: dict[int, ClientData] = {}
     for first, source in enumerate((_mnist(), _usps())):
@@ -64,7 +64,7 @@ def make_mnist_usps(config: MnistUspsConfig, *, seed: int) -> FederatedData:
 def _make_clients(
     source: _Source, members: range, config: MnistUspsConfig, *, seed: int
 ) -> list[ClientData]:
-    """Clients of one data set, numbered as `members` says."""
+    """Clients of one data set, with the numbers `members`."""
     rng = generator(seed, "mnist-usps", source.name)
     holdings = draw_classes(len(members), NUM_CLASSES, config.classes_per_client, rng=rng)
     train = _at_most(source.train, config.train_rows_per_class, rng=rng)
@@ -83,7 +83,7 @@ def _make_clients(
 
 
 def _at_most(split: Split, rows_per_class: int | None, *, rng: torch.Generator) -> Split:
-    """Split with no more rows of a class than that."""
+    """Split with at most `rows_per_class` rows of each class."""
     if rows_per_class is None:
         return split
     by_class = [(split.y == c).nonzero().flatten() for c in range(NUM_CLASSES)]
@@ -103,7 +103,7 @@ def _usps() -> _Source:
 
 
 def _splits(arrays: dict[str, np.ndarray], *, brightest: int) -> tuple[Split, Split]:
-    """Training and test images, values brought from [0, brightest] to [-1, 1]."""
+    """Training and test images, values scaled from [0, brightest] to [-1, 1]."""
     train, test = (
         Split(_scaled(arrays[f"x_{part}"], brightest), torch.from_numpy(arrays[f"y_{part}"]).long())
         for part in ("train", "test")

@@ -1,6 +1,6 @@
-"""Clients that hold either the images or the texts of things of the same classes.
+"""Clients that hold either the images or the texts of objects of the same classes.
 
-First step of the flow: vectors of pre-trained encoders, with coordinates missing at random.
+Rows are vectors of pre-trained encoders, with coordinates missing at random.
 Paper: "TextCaps data set".
 """
 
@@ -60,10 +60,10 @@ class ModalitiesConfig(Problem):
 
 
 def make_modalities(config: ModalitiesConfig, *, seed: int) -> FederatedData:
-    """Clients of image vectors and of text vectors by turns.
+    """Clients that have image vectors and text vectors in turn.
 
     Within a modality, every training row is at one client. The text of a row may be at another
-    client than its image: nothing tells the two that they hold the same thing.
+    client than its image, and neither knows that they belong together.
     """
     pairs = _read(config)
     _refuse_too_many_classes(config, pairs.num_classes)
@@ -93,10 +93,10 @@ def _refuse_too_many_classes(config: ModalitiesConfig, num_classes: int) -> None
 
 
 def _draw_test(pairs: Pairs, *, rng: torch.Generator) -> Tensor:
-    """Whether each row is for testing; rows that share an image or a text are on one side.
+    """Mask of the test rows; rows that share an image or a text are on one side.
 
     Many products have the same name, and pictures have several captions: split row by row, a
-    test row would often be a training row over again.
+    test row would often repeat a training row.
     """
     group = twins(pairs)
     rank = torch.rand(int(group.max()) + 1, generator=rng)[group]
@@ -112,7 +112,7 @@ def _make_clients(
     *,
     seed: int,
 ) -> Iterator[ClientData]:
-    """Clients of one modality, numbered as `members` says."""
+    """Clients of one modality, with the numbers `members`."""
     rng = generator(seed, "modalities", modality)
     rows = Split(pairs.vectors[modality], pairs.y)
     train, test = rows.take(~is_test), rows.take(is_test)
@@ -122,7 +122,7 @@ def _make_clients(
         name = f"{modality}-{i:03d}"
         client_rng = generator(seed, "modalities", name)
         kept = keep_features(rows.x.shape[1], (0.0, config.prune), rng=client_rng)
-        # drawn from all its classes at once: as frequent in testing as in training
+        # drawn from all its classes at once, so classes are as frequent as in training
         pool = torch.isin(test.y, torch.tensor(held)).nonzero().flatten()
         tested = test.take(draw_rows(pool, config.test_rows, rng=client_rng))
         yield _make_client(name, modality, train.take(own), tested, kept)

@@ -1,6 +1,6 @@
-"""Things described twice, by the vector of an image and by the vector of a text.
+"""Objects described by the vector of an image and the vector of a text.
 
-First step of the flow: what the clients of two modalities are dealt from.
+The rows of two modalities come from these pairs.
 Paper: "TextCaps data set", and a public collection of fashion products that stands in for it.
 """
 
@@ -19,12 +19,12 @@ from flic.files import read_json
 from flic_paper.problems.store import load_arrays, locate
 
 _RARE = 100
-"""Rows below which a class of fashion products is left out; `usage` has two of one and two rows."""
+"""Least rows of a class of fashion products; `usage` has two classes of one and two rows."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Image vectors, text vectors and labels of the same things, row by row."""
+    """Image vectors, text vectors and labels of the same objects, row by row."""
 
     vectors: dict[str, Tensor]  # "image" and "text", [n, d] each
     y: Tensor  # [n]
@@ -61,7 +61,7 @@ def _fashion_labels(ids: np.ndarray, label: str) -> np.ndarray:
 
 
 def read_textcaps(folder: Path) -> Pairs:
-    """Captioned pictures from a folder as scripts/embed_textcaps.py writes it.
+    """Captioned pictures from a folder that scripts/embed_textcaps.py wrote.
 
     image.npy [n, d] and text.npy [n, d'] hold a row per pair; labels.json has the names under
     "classes" and per pair the number of its class under "labels".
@@ -104,7 +104,7 @@ def _refuse_misfits(
 
 
 def _scaled(x: np.ndarray) -> Tensor:
-    """Vectors brought to length √d, so that a coordinate is about 1 in size.
+    """Vectors scaled to length √d, so that a coordinate is about 1 in size.
 
     Encoders differ in scale by a factor of twenty. Every row is scaled by itself: no statistics
     of other rows are needed, so a client can do it alone, and all of one modality agree.

@@ -1,6 +1,6 @@
-"""Federations with real responses: made ones with few rows, and the diabetes study by columns.
+"""Federations with real responses: synthetic ones with few rows, and the diabetes study by columns.
 
-First step of the flow. Paper: "Reference Distribution for Regression" has no data of its own.
+Paper: "Reference Distribution for Regression" has no data of its own.
 """
 
 from typing import Any, Literal, Self
@@ -17,7 +17,7 @@ from flic.seeding import generator
 
 
 class MadeRegressionConfig(Problem):
-    """Settings of the made problem; ranges are drawn from per client, ends included."""
+    """Settings of the synthetic problem; each client draws from the ranges, ends included."""
 
     problem: Literal["made-regression"]
     num_clients: int = Field(default=40, ge=1)  # b
@@ -38,7 +38,7 @@ class MadeRegressionConfig(Problem):
 
 
 class DiabetesConfig(Problem):
-    """Settings of the diabetes problem: rows dealt out, each client with columns of its own."""
+    """Settings of the diabetes problem: rows are divided, and each client has its own columns."""
 
     problem: Literal["diabetes"]
     num_clients: int = Field(default=12, ge=1)  # b; 265 training rows are dealt out evenly
@@ -74,13 +74,13 @@ def _refuse_bad_range(name: str, bounds: tuple[int, int], *, least: int) -> None
 
 
 def make_regression(config: MadeRegressionConfig, *, seed: int) -> FederatedData:
-    """Clients that see the same latent rows' law through linear maps of their own.
+    """Clients with rows of one latent distribution, each through its own linear map.
 
     z ~ N(0, I), y = ⟨w, z⟩ + noise with one direction w for all, x = zL_i + noise.
     """
     direction = torch.randn(config.latent_dim, generator=generator(seed, "made-regression"))
     direction = direction / direction.norm()
-    # Known from how the data are made: the response has mean 0 and this standard deviation.
+    # Known from the construction: the response has mean 0 and this standard deviation.
     reach = 4 * (1 + config.noise**2) ** 0.5
     clients = tuple(
         _make_client(f"client-{i:03d}", config, direction, seed=seed)
@@ -94,7 +94,7 @@ def _make_client(
 ) -> ClientData:
     rng = generator(seed, "made-regression", name)
     dim, rows = (_draw_between(bounds, rng=rng) for bounds in (config.features, config.rows))
-    # Features of variance 1 but for the noise, whatever the latent dimension is.
+    # Features have variance 1 without the noise, for any latent dimension.
     L = torch.randn(config.latent_dim, dim, generator=rng) / config.latent_dim**0.5
 
     def draw(n: int) -> Split:
@@ -131,7 +131,7 @@ DIABETES_RANGE = (0.0, 350.0)
 def make_diabetes(config: DiabetesConfig, *, seed: int) -> FederatedData:
     """Clients with some columns of the diabetes study each, and disjoint training rows.
 
-    Test rows are of patients that no client trains on; all clients have the same ones.
+    Test rows are of patients that no client trains on, the same at all clients.
     """
     from sklearn.datasets import load_diabetes
 

@@ -1,7 +1,7 @@
-"""Where real data sets lie: a folder of the user's, or a cache filled from OpenML.
+"""Store of real data sets: a folder of the user, or a cache filled from OpenML.
 
-First step of the flow: one reader for both places, which hold the same files under the same names.
-Nothing is ever unpickled, and a cached file is read only if it matches its checksum.
+Both places have the same files under the same names, and one reader. Nothing is ever unpickled,
+and a cached file is read only if it matches its checksum.
 """
 
 import hashlib
@@ -47,20 +47,20 @@ _FILES = {name: f"{name}/{name}.npz" for name in _KEYS} | {
 }
 """Place of every data set below the user's folder, and below the cache."""
 
-USPS_SCALE = 2000  # USPS has about 2,000 grey levels; stored whole, as in x_train / scale
+USPS_SCALE = 2000  # USPS has about 2,000 grey levels; stored as whole numbers, x_train / scale
 
 
 def load_arrays(name: str) -> Arrays:
     """Arrays of the data set `name`: from the user's folder, the cache, or else from OpenML.
 
     Raises:
-        DataError: the set is nowhere and cannot be fetched, or its file is damaged.
+        DataError: the set is in neither place and cannot be fetched, or its file is damaged.
     """
     return _read(locate(name), _KEYS[name])
 
 
 def locate(name: str) -> Path:
-    """File of the data set `name`, fetched into the cache if it is nowhere yet."""
+    """File of the data set `name`, fetched into the cache if it is in neither place."""
     given = data_folder()
     if given is not None and (given / _FILES[name]).is_file():
         return given / _FILES[name]
@@ -84,7 +84,7 @@ def _keep(name: str, arrays: Arrays) -> None:
 
 
 def data_folder() -> Path | None:
-    """Folder that FLIC_DATA names, if it does."""
+    """Folder that FLIC_DATA names, if it is set."""
     named = os.environ.get("FLIC_DATA")
     if not named:
         return None
@@ -103,10 +103,10 @@ def cache_folder() -> Path:
 
 
 def save_arrays(name: str, arrays: Mapping[str, np.ndarray], folder: Path) -> Path:
-    """File of the data set `name` below `folder`, written whole or not at all.
+    """Write the data set `name` below `folder`, completely or not at all.
 
-    Its checksum lies beside it and is written first: a file of that name is always complete,
-    and an interrupted writer leaves at most a checksum of nothing.
+    Its checksum is beside it and is written first: a file of that name is always complete, and an
+    interrupted writer leaves at most a checksum without a file.
     """
     path = folder / _FILES[name]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ def save_arrays(name: str, arrays: Mapping[str, np.ndarray], folder: Path) -> Pa
             np.savez_compressed(file, allow_pickle=False, **arrays)
             file.flush()
             os.fsync(file.fileno())
-        # Added to those of earlier versions: until the file is replaced, the old one stays sound.
+        # Added to those of earlier versions: the old file stays valid until it is replaced.
         with _checksum_file(path).open("a", encoding="ascii") as checksums:
             checksums.write(_checksum(unfinished) + "\n")
         unfinished.replace(path)
@@ -136,7 +136,7 @@ def _checksum(path: Path) -> str:
 
 
 def _refuse_damaged(path: Path) -> None:
-    """Refuse a cached file that is not what was once written."""
+    """Refuse a cached file that does not match its checksum."""
     beside = _checksum_file(path)
     sound = beside.read_text(errors="replace").split() if beside.is_file() else []
     if _checksum(path) not in sound:
@@ -175,7 +175,7 @@ def _fetch(name: str) -> Arrays:
         raise DataError(f"Data set '{name}' is not here and cannot be fetched. {_REMEDIES[name]}")
     try:
         return _FETCHERS[name]()
-    except (OSError, HTTPException, ValueError) as error:  # no network; or not what it was
+    except (OSError, HTTPException, ValueError) as error:  # no network, or changed data
         raise DataError(
             f"Data set '{name}' is not here and could not be fetched from OpenML ({error}). "
             f"Connect to the network, or set FLIC_DATA to a folder that holds {_FILES[name]}."
@@ -192,7 +192,7 @@ _REMEDIES = {
         "docs/data.md says where it is."
     ),
 }
-"""What to do about data sets that OpenML does not have."""
+"""Remedies for data sets that OpenML does not have."""
 
 
 def _openml(
@@ -201,8 +201,8 @@ def _openml(
     """Values and integer labels of a data set at OpenML, in its own order.
 
     Args:
-        rows: how many it has.
-        name: of the data set, whose first version is meant; or
+        rows: number of its rows.
+        name: of the data set, in its first version; or
         data_id: its number.
     """
     from sklearn.datasets import fetch_openml

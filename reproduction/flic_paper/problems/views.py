@@ -1,7 +1,7 @@
 """Ten digits in eight feature spaces, of which no two have a feature in common.
 
-First step of the flow: six descriptions of the same scanned digits (Multiple Features), other
-scanned digits (optical) and digits written on a tablet (pen).
+Six are descriptions of the same scanned digits (Multiple Features), the others are other scanned
+digits (optical) and digits written on a tablet (pen).
 Paper: "MNIST-USPS", whose clients read digits in two spaces.
 """
 
@@ -30,7 +30,7 @@ _TEST_SHARE = 0.4
 
 
 class ViewsConfig(Problem):
-    """Settings of the eight views; ranges are drawn from per client, ends included."""
+    """Settings of the eight views; each client draws from the ranges, ends included."""
 
     problem: Literal["views"] = "views"
     num_clients: int = Field(default=40, ge=1)  # b
@@ -54,7 +54,7 @@ class _View:
     """Rows of one feature space."""
 
     space: str
-    digits: str  # which digits it describes; views of the same ones have the same test part
+    digits: str  # the digits that it describes; views of the same ones have the same test part
     rows: Split
     largest: float | None = None  # values are whole numbers from 0 to this; None: measurements
 
@@ -62,8 +62,8 @@ class _View:
 def make_views(config: ViewsConfig, *, seed: int) -> FederatedData:
     """Clients with few rows each, every view in turn.
 
-    Clients of one view train on different digits. No client, of whatever view, trains on a
-    digit that any client is tested on; test digits may be shared.
+    Clients of one view train on different digits. No client of any view trains on a digit that
+    any client is tested on; test digits may be shared.
     """
     views = _read_views()
     clients: dict[int, ClientData] = {}
@@ -103,8 +103,8 @@ def _rows(arrays: Arrays, x: str, y: str) -> Split:
 def _make_clients(
     view: _View, members: range, config: ViewsConfig, *, seed: int
 ) -> Iterator[ClientData]:
-    """Clients of one view, numbered as `members` says."""
-    # named after the digits, not the view: all views of the same digits split them alike
+    """Clients of one view, with the numbers `members`."""
+    # named after the digits, not the view: all views of the same digits have the same split
     split_rng = generator(seed, "views", "test", view.digits)
     train_rows, test_rows = split_by_class(view.rows.y, _TEST_SHARE, rng=split_rng)
     rng = generator(seed, "views", view.space)
@@ -137,11 +137,11 @@ def _make_client(name: str, view: _View, train: Tensor, test: Tensor) -> ClientD
 
 
 def _centre_and_scale(view: _View, own: Tensor) -> tuple[Tensor, Tensor]:
-    """What is subtracted from a client's rows, and what they are divided by.
+    """Values to subtract from a client's rows, and to divide them by.
 
-    A known range is brought to [-1, 1], alike on all clients. Measurements, whose units differ
-    by a factor of 50,000, are standardised by the client's own training rows, since nothing else
-    is known at a client.
+    A known range is scaled to [-1, 1], the same way on all clients. Measurements, whose units
+    differ by a factor of 50,000, are standardised by the client's own training rows, since nothing
+    else is known at a client.
     """
     if view.largest is not None:
         half = torch.full(own.shape[1:], view.largest / 2)

@@ -1,4 +1,4 @@
-"""The studies, a file each: every table and figure of the paper, chosen by name."""
+"""Studies of every table and figure of the paper, one per file, chosen by name."""
 
 import importlib
 import pkgutil
@@ -7,7 +7,7 @@ from flic_paper.study import Study as Study
 
 
 def _discover() -> dict[str, Study]:
-    """Every file of this package that defines `STUDY`, by the study's name."""
+    """Studies by name, from every file of this package that defines `STUDY`."""
     found = (
         importlib.import_module(f"{__name__}.{m.name}") for m in pkgutil.iter_modules(__path__)
     )

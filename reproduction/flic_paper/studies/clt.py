@@ -1,8 +1,8 @@
-"""The central limit theorem for the W₂² of a sample: which variance, and does it give intervals?
+"""Simulation of the central limit theorem for the W₂² of a sample: its variance and intervals.
 
 Paper: theorem:wass. Gaussians whose W₂² is known are sampled many times. The variance of the
-results is held against the printed formula and against `limit_variance`, and the intervals of
-`wasserstein2_sq_interval` against the level they promise.
+results is compared with the printed formula and with `limit_variance`, and the coverage of
+`wasserstein2_sq_interval` with its level.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ _SHOWN = ("turned and moved", 2)  # situation and k of the histogram: printed va
 
 @dataclass(frozen=True)
 class _Size:
-    """How much is simulated."""
+    """Size of a simulation."""
 
     dims: tuple[int, ...]  # k
     rows: tuple[int, ...]  # n
@@ -55,7 +55,7 @@ def _size(scope: Scope) -> _Size:
 
 @dataclass(frozen=True)
 class Situation:
-    """A class and its anchor: where the mean lies, and how the covariances differ."""
+    """A class and its anchor: shift of the mean, and difference of the covariances."""
 
     shift: float = 0.0  # length of m − v
     scales: tuple[float, float] = (0.0, 0.0)  # powers of ten of the largest and the least deviation
@@ -130,7 +130,7 @@ FORMULAS: Mapping[str, Callable[[Gaussian, Gaussian], Tensor]] = {
 
 
 def _simulate(name: str, k: int, seed: int, size: _Size, desk: Desk) -> dict[str, Any]:
-    """Variances by every formula, and what samples of each size show."""
+    """Variances by every formula, and results of samples of each size."""
     nu, anchor = SITUATIONS[name].pair(name, k)
     desk.tell(f"{name}, k = {k}, seed {seed}")
     return {
@@ -145,7 +145,7 @@ def _simulate(name: str, k: int, seed: int, size: _Size, desk: Desk) -> dict[str
 def _repeat(
     nu: Gaussian, anchor: Gaussian, n: int, repeats: int, rng: torch.Generator
 ) -> dict[str, Any]:
-    """Scaled errors √n (W₂² − truth) of many samples, and how often the truth was covered."""
+    """Scaled errors √n (W₂² − truth) of many samples, and coverage of the truth."""
     truth = wasserstein2_sq(nu, anchor)
     errors: list[float] = []
     covered = plainly = 0
@@ -158,7 +158,7 @@ def _repeat(
         errors += (sqrt(n) * error).tolist()
         plainly += int((error.abs() <= _margin(moments, anchor, n)).sum())
         interval = wasserstein2_sq_interval(x, anchor, level=_LEVEL)
-        # A distance of 0 comes back as some 1e-31; the interval's end is exactly 0.
+        # A distance of 0 is computed as some 1e-31; the interval's end is exactly 0.
         covered += int(((interval.low <= truth + 1e-12) & (truth <= interval.high + 1e-12)).sum())
     return {"errors": errors, "covered": covered / repeats, "plainly": plainly / repeats}
 

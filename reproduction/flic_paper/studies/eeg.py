@@ -16,7 +16,7 @@ class Eeg(FederationStudy):
     searches = True
     reported = "authors' program %"
     clients_repeat = True  # the file has one split into training and test trials
-    # Of the authors' program, one seed, at its own settings.
+    # From the authors' program, one seed, at its own settings.
     federations = (
         Federation(
             "eeg",

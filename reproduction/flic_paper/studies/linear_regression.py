@@ -1,4 +1,4 @@
-"""FLIC-FedRep on the oracle of the theory: does it find the subspace, and how fast?
+"""FLIC-FedRep on the oracle of the theory: convergence to the true subspace.
 
 Paper: fig:conv_Q (also fig:small_data), theorem2, theorem:1. The same functions run on φ̂, on the
 oracle's own φ*, on the map and the gradient as printed, and on moments estimated from rows.
@@ -52,7 +52,7 @@ _ROUNDS = 400  # T
 _ROWS = 200  # n
 _TEST_ROWS = 200
 _SHOWN_ROWS = 12
-_FLOOR = 1e-12  # below it rounding errors, not the algorithm, decide the distance
+_FLOOR = 1e-12  # below it, the distance is rounding error
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _unrotated_map(moments: Gaussian, k: int) -> AffineMap:
 
 
 def estimated(rows: int) -> Embeddings:
-    """Maps φ̂_i from the sample moments of that many rows without labels.
+    """Maps φ̂_i from the sample moments of `rows` unlabelled rows.
 
     Paper: sec:theory, where the moments are known.
     """
@@ -119,11 +119,11 @@ VARIANTS: Mapping[str, Variant] = {
     "printed: no rotation": Variant(unrotated),
     "printed: no 1/(2n)": Variant(_ours, step_factor=2.0 * _ROWS),
 } | {_by_moments(rows): Variant(estimated(rows)) for rows in _MOMENT_ROWS}
-_SLOW = _by_moments(_MOMENT_ROWS[-1])  # left out where it must be quick
+_SLOW = _by_moments(_MOMENT_ROWS[-1])  # left out of the quick study
 
 
 def _train(name: str, seed: int, desk: Desk) -> dict[str, Any]:
-    """Distances and test errors round by round, and what the theorem allows."""
+    """Distances and test errors round by round, and the bounds of the theorem."""
     desk.tell(f"{name}, seed {seed}")
     variant, oracle = VARIANTS[name], make_linear_oracle(LinearOracleConfig(), seed=seed)
     active = _active_sets(oracle, variant.participation, seed=seed)
@@ -182,7 +182,7 @@ def _error(state: ServerState, train: EmbeddedRows, test: EmbeddedRows) -> float
 
 
 def _printed_rate(heads: Float[Tensor, "sets active d"], step: float, distance: float) -> float:
-    """Factor per round that (1 − κ)^½ with the printed κ = 1 − η E₀ σ̄²_min / 2 would be.
+    """Factor per round by the printed formula, (1 − κ)^½ with κ = 1 − η E₀ σ̄²_min / 2.
 
     Paper: theorem:1, E₀ the distance at the start.
     """
@@ -191,7 +191,7 @@ def _printed_rate(heads: Float[Tensor, "sets active d"], step: float, distance: 
 
 
 def _flipped(maps: Sequence[AffineMap], true: Sequence[AffineMap]) -> int:
-    """How many latent axes of all clients point against those of the true moments."""
+    """Number of latent axes of all clients that point against those of the true moments."""
     pairs = zip(maps, true, strict=True)
     return sum(int(((a.matrix * b.matrix).sum(-1) < 0).sum()) for a, b in pairs)
 
@@ -233,7 +233,7 @@ Runs = Mapping[str, Mapping[str, Mapping[str, Any]]]
 def _by_variant(results: Results) -> Runs:
     found: dict[str, dict[str, Any]] = {}
     for key, result in results.items():
-        # the names of variants hold a slash, seeds do not
+        # names of variants have a slash, seeds do not
         name, seed = key.rsplit("/", 1)
         found.setdefault(name, {})[seed] = result
     return {name: found[name] for name in VARIANTS if name in found}

@@ -1,7 +1,7 @@
-"""Linked features against the best model alone, on disjoint training rows, and their controls.
+"""Linked features against the best model alone, on disjoint training rows, with controls.
 
-Everything is in closed form or fitted to one client: nothing is chosen on test rows, and of the
-models alone the one that does best on them is what linked features are measured against.
+All models are in closed form or fitted to one client: nothing is chosen on test rows. Of the models
+alone, linked features are compared with the one that does best on the test rows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 Make = Callable[[int], FederatedData]
 
 QUICK_CLIENTS = 12
-LATENT = 5  # features of the noisy toy that are no noise
+LATENT = 5  # features of the noisy toy that are not noise
 
 
 @dataclass(frozen=True)
 class Federation:
-    """Clients of a seed, and the models alone that are set beside linked features."""
+    """Clients of a seed, and the models alone that linked features are compared with."""
 
     make: Make
     alone: Sequence[str] = ("lda", "logistic", "boosting")
@@ -62,18 +62,18 @@ def _fashion(seed: int) -> FederatedData:
 
 
 def _noisy(seed: int) -> FederatedData:
-    """The toy with noisy features: those that are no noise are linked."""
+    """The toy with noisy features; those that are not noise are linked."""
     made = _distinct(make_toy(ToyConfig(problem="noisy-features"), seed=seed))
     return _renamed(made, lambda client, j: j < LATENT, "toy")
 
 
 def _mapped(seed: int) -> FederatedData:
-    """The toy with linear maps: nothing is linked."""
+    """The toy with linear maps; nothing is linked."""
     return _distinct(make_toy(ToyConfig(problem="linear-mapping"), seed=seed))
 
 
 def _distinct(made: FederatedData) -> FederatedData:
-    """The same clients without rows that the toy draws twice: they deceive cross-validation."""
+    """The same clients without repeats of rows, which would mislead cross-validation."""
 
     def once(client: ClientData) -> ClientData:
         _, number = torch.unique(client.train.x, dim=0, return_inverse=True)
@@ -84,7 +84,7 @@ def _distinct(made: FederatedData) -> FederatedData:
 
 
 def _half(seed: int) -> FederatedData:
-    """Every other feature is linked."""
+    """The mfeat clients, with every other feature linked."""
     return _renamed(_mfeat(seed), lambda client, j: j % 2 == 0)
 
 
@@ -104,7 +104,7 @@ def _renamed(
 
 
 def _permuted(seed: int) -> FederatedData:
-    """Every client calls its features by names that were shuffled."""
+    """Clients whose feature names are shuffled."""
 
     def own(client: ClientData) -> ClientData:
         rng = generator(seed, "linked study", client.name)
@@ -151,14 +151,14 @@ def _work(make: Make, method: str, seed: int, quick: bool, desk: Desk) -> dict[s
 
 
 class LinkedStudy(Study):
-    """Linked features, the models alone, and what becomes of it with wrong links."""
+    """Linked features, the models alone, and the effect of wrong links."""
 
     name = "linked"
     title = "Linked features against the best model alone, with controls"
     paper = "not in the paper"
 
     def cells(self, scope: Scope) -> Sequence[Cell]:
-        """Seed by seed; boosting, which takes longest and does worst, at the end."""
+        """Cells seed by seed; boosting, which is slowest and worst, comes last."""
         quick, late = scope.quick, "boosting"
         cells = [
             (method, Cell(
@@ -221,7 +221,7 @@ def _key(name: str, method: str, seed: int) -> str:
 def _row(
     results: Results, name: str, alone: Sequence[str], seeds: Sequence[int]
 ) -> list[Value] | None:
-    """A federation's line, from the seeds that linked features and two models alone have done."""
+    """A federation's row, from the seeds that linked features and two models alone have done."""
     whole = [s for s in seeds if all(_key(name, m, s) in results for m in ("linked", *alone[:2]))]
     if not whole:
         return None

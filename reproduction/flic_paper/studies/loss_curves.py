@@ -1,4 +1,4 @@
-"""Local losses, epoch by epoch, in three situations: what is trained, and what stays.
+"""Local losses, epoch by epoch, in three situations that train different parts.
 
 Paper: fig:losscurve. 100 rounds of 100 local epochs; from round 21 on, the second half of the
 epochs trains the shared part, where the situation has one.
@@ -31,7 +31,7 @@ from flic_paper.study import Cell, Desk, Results, Scope, Study, Table, Value
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_SHOWN = 3  # clients in the figure: those that are visited most
+_SHOWN = 3  # clients in the figure: the most visited ones
 _SITUATIONS: Mapping[str, Mapping[str, Any]] = {
     "classifier alone": {"embedding": {"frozen": True}, "training": {"shared": "0 epochs"}},
     "classifier and shared part": {"embedding": {"frozen": True}},
@@ -61,7 +61,7 @@ _QUICK: Mapping[str, Any] = {
 
 
 class _Traced(FlicHL):
-    """FLIC-HL that writes down every client's loss at every step of its rounds."""
+    """FLIC-HL that records every client's loss at every step of its rounds."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
@@ -92,7 +92,7 @@ class _Traced(FlicHL):
 
 
 def _trace(config: RunConfig, desk: Desk) -> dict[str, Any]:
-    """Losses per visit and epoch of the clients that are visited most, and the visits' rounds."""
+    """Losses per visit and epoch of the most visited clients, and the visits' rounds."""
     data = config.data.make(seed=config.seed)
     clients = Clients(data, config.embedding, dtype=torch.float32)
     method = _Traced(config, clients.population, seed=config.seed, dtype=torch.float32)
@@ -165,7 +165,7 @@ class LossCurves(Study):
         seed = scope.seeds_or(1)[0]
         panels = figure.subplots(1, len(_SITUATIONS))
         for axes, situation in zip(panels, _SITUATIONS, strict=True):
-            # The paper's curves have the Wasserstein term where φ is trained.
+            # The paper's curves include the Wasserstein term if φ is trained.
             column = 1 if situation == "everything" else 0
             for name, client in results.get(_key(situation, seed), {}).items():
                 axes.plot(
@@ -187,7 +187,7 @@ def _config(changes: Mapping[str, Any], seed: int, scope: Scope) -> RunConfig:
 
 
 def _means(clients: Iterable[Mapping[str, Any]], training: TrainingConfig) -> list[Value]:
-    """The table's figures, means over clients; None where a situation has no such thing."""
+    """The table's figures, means over clients; None if a situation has no such figure."""
     figures = [_figures(client, training) for client in clients]
     return [
         None if None in column else float(f"{fmean(v for v in column if v is not None):.3g}")

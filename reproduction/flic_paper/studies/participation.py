@@ -1,4 +1,4 @@
-"""How many clients take part in a round: the last round, and the best one."""
+"""Accuracy against the share of clients in a round, at the last round and the best one."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""How long φ is pre-trained, and whether rounds go on with it."""
+"""Accuracy against the epochs of pre-training, with φ updated in the rounds or frozen."""
 
 from typing import ClassVar
 

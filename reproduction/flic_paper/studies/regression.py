@@ -1,7 +1,8 @@
-"""FLIC on real responses: anchors that lie on a line, against models that each client has alone.
+"""FLIC on real responses: anchors on a line, against models that each client fits alone.
 
-Paper: "Reference Distribution for Regression", which has no experiment. Two federations, made data
-with few rows and the diabetes study by columns; the paper's settings and the recommended ones.
+Paper: "Reference Distribution for Regression", which has no experiment. There are two federations,
+synthetic data with few rows and the diabetes study by columns, each at the paper's settings and the
+recommended ones.
 """
 
 import time
@@ -40,7 +41,7 @@ _METHODS = (
 _VARIANTS = {"permuted-anchors-hl": ("permuted-anchors", {"model": {"hidden_layer": True}})}
 _ON: Mapping[str, tuple[str, ...]] = {
     "made-regression": _METHODS,
-    "diabetes": (*_METHODS, "within-space"),  # whose clients know columns by the same names
+    "diabetes": (*_METHODS, "within-space"),  # its clients have the same names for columns
 }
 
 _FULL: dict[str, Any] = {
@@ -82,7 +83,7 @@ def _run(config: RunConfig, method: str, seed: int, desk: Desk) -> dict[str, Any
 
 
 def _rows(results: Results, problem: str, preset: str, scope: Scope) -> list[Row]:
-    """A row per method that has run."""
+    """A row for each method that has run."""
     ran = []
     for method in _ON[problem]:
         for seed in _seeds_of(results, problem, preset, method, scope):

@@ -1,7 +1,7 @@
-"""Where classes lie in the latent space after 10, 50 and 100 epochs of pre-training.
+"""Classes in the latent space after 10, 50 and 100 epochs of pre-training.
 
 Paper: fig:tsne-toy and fig:tsne-toybig. Besides the picture, the mean W₂² between a client's class
-and its anchor says the same in a number, of training rows and of test rows.
+and its anchor gives the same in a number, for training rows and for test rows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _EPOCHS = (10, 50, 100)
 _CLIENTS, _CLASSES = 3, 5
 _PARTS = ("train", "test")
-_MARKERS = "osD"  # a client each
+_MARKERS = "osD"  # one per client
 
 
 def _embed(epochs: int, seed: int, rows: int, desk: Desk) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def _embed(epochs: int, seed: int, rows: int, desk: Desk) -> dict[str, Any]:
         latent = _latent(engine, names, [states[name] for name in names], splits)
         distances[part] = _mean_distance(latent, splits, anchors)
         for i, (z, split) in enumerate(zip(latent, splits, strict=True)):
-            # Rows come class by class: evenly spaced ones show every class.
+            # Rows are sorted by class, so evenly spaced ones show every class.
             shown = torch.linspace(0, len(z) - 1, min(rows, len(z))).long()
             points += [(part, i, int(split.y[j]), z[j]) for j in shown]
     flat = torch.stack([row for *_, row in points] + list(anchors)).numpy()
@@ -149,7 +149,7 @@ def _colours() -> Sequence[tuple[float, float, float]]:
 
 
 def _legend() -> list["Line2D"]:
-    """What colours, markers and stars stand for."""
+    """Legend of colours, markers and stars."""
     from matplotlib.lines import Line2D
 
     looks = {f"class {c}": {"marker": "s", "color": _colours()[c]} for c in range(_CLASSES)}
