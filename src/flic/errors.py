@@ -42,7 +42,7 @@ class Diverged(NumericalError):
 
 
 class FederationError(FlicError):
-    """A round could not be carried out."""
+    """A round could not be done."""
 
 
 class IncompatibleUpdate(FederationError):
