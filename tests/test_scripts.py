@@ -44,6 +44,8 @@ class Project:
             shutil.copytree(ROOT / name, self.root / name)
         for name in ("pyproject.toml", "constraints.txt", "README.md"):
             shutil.copy(ROOT / name, self.root)
+        (self.root / "reproduction").mkdir()
+        shutil.copy(ROOT / "reproduction" / "pyproject.toml", self.root / "reproduction")
         (self.root / "src" / "flic").mkdir(parents=True)
         (self.root / "src" / "flic" / "__init__.py").touch()
         self.calls_file = folder / "calls"

@@ -107,6 +107,7 @@ class TrainingConfig(Section):
     optimiser: OptimiserConfig = OptimiserConfig()
     model_weight_decay: float = Field(default=0.0, ge=0)  # on g_θ, not on φ
     personalisation: str = "fedrep"  # table:perso_algo
+    l2gd_mix: float = Field(default=0.5, ge=0, le=1)  # ω of L2GD, the share of the global model
     client_weight: Literal["equal", "rows"] = "equal"  # ω_i
     normalise: Literal["active", "literal"] = "active"  # "literal": (b/|A|) Σ ω_i
     average: Literal["mean", "trimmed", "auto"] = "mean"  # "auto": trimmed from five clients on

@@ -193,6 +193,14 @@ def test_the_barycentre_of_commuting_covariances_averages_deviations(visit):
     torch.testing.assert_close(root @ root.mT, torch.diag(full(4)), atol=1e-4, rtol=1e-4)
 
 
+def test_the_sign_of_a_diagonal_factor_means_nothing_to_the_barycentre(visit):
+    own = {"covariance": "diagonal", "average_covariance": "barycentre"}
+    place = visit("flic-class", anchors=own)
+    updates = send(FACTOR, full(1), full(-1))
+    root = place.method.aggregate(place.server, updates).shared[FACTOR]
+    torch.testing.assert_close(root.abs(), full(1))
+
+
 BAD = {
     "name": ("embedding.0.bias", torch.zeros(16), 1.0, "which the server does not share"),
     "shape": (MEAN, torch.zeros(9), 1.0, r"is float32\[9\], expected float32\[8\]"),

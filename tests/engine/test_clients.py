@@ -1,9 +1,13 @@
 """Clients side by side and apart again."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from flic.data.client_data import Split
 from flic.engine.clients import Clients
+from flic.errors import DataError
 from flic.method_settings import EmbeddingConfig
 from flic.networks.build import stack_widths
 
@@ -90,3 +94,19 @@ def test_widths_cover_every_client_with_little_padding(federation):
     schemas = [client.schema for client in federation(5, dims=(3, 60, 64, 200, 784)).clients]
     widths = stack_widths(schemas)
     assert widths == {784: 784, 200: 208, 64: 64, 60: 64, 3: 64}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (lambda c: replace(c, train=Split.empty(c.schema.dim)), "has no training rows"),
+        (lambda c: replace(c, train=Split(c.train.x, c.train.y + 7)), "expected classes from 0"),
+        (lambda c: replace(c, name="client-00001"), "is there twice"),
+    ],
+    ids=["empty", "label", "name"],
+)
+def test_clients_that_cannot_be_stacked_are_refused(federation, wrong, reason):
+    data = federation(3)
+    data = replace(data, clients=(wrong(data.clients[0]), *data.clients[1:]))
+    with pytest.raises(DataError, match=reason):
+        Clients(data, EMBEDDING, dtype=torch.float32)

@@ -59,7 +59,7 @@ def test_numbers_are_those_that_are_packed(detail, width):
 def test_the_most_that_a_budget_allows_is_told(wanted):
     order = [*SENT]
     for budget in range(60):
-        found = within(budget, wanted, width=6, classes=CLASSES)
+        found = within(float(budget), wanted, width=6, classes=CLASSES)
         allowed = order[: order.index(wanted) + 1]
         told = [d for d in allowed if numbers_told(d, width=6, classes=CLASSES) <= budget]
         assert found == (told[-1] if told else None)

@@ -21,7 +21,7 @@ from flic.methods.linked.disclosure import DisclosedRows
 from flic.methods.linked.link_checks import unlike
 from flic.methods.linked.method import Linked
 from flic.methods.linked.peers import PeerSide, others_at
-from flic.methods.protocol import ServerState
+from flic.methods.protocol import ServerState, Stack
 
 CLASSES, FEATURES = 3, 12
 QUESTION = Classification(CLASSES)
@@ -55,6 +55,11 @@ def learn(clients, absent=(), settings=SETTINGS, task=QUESTION):
         arrived = [update for update in answer.updates if update.client not in absent]
         server = step.stages[0].server_half(server, arrived)
     return shop, server
+
+
+def nothing(shop):
+    """The private state of clients that have none."""
+    return Stack(shop.clients.architecture(shop.clients.names[0]), {})
 
 
 def accuracy(clients, settings=SETTINGS):
@@ -214,7 +219,7 @@ def test_the_model_as_tensors_is_the_client_s_prediction(ward):
     client = ward[2]
     model = LinkedClient(shop.method.agreed, server.shared, client).model()
     [scores] = shop.method.predict(
-        server, None, shop.clients.stacked_data([client.name]), [client.test]
+        server, nothing(shop), shop.clients.stacked_data([client.name]), [client.test]
     )
     torch.testing.assert_close(apply_mix(model, client.test.x).float(), scores, rtol=0, atol=1e-5)
 
@@ -422,7 +427,7 @@ def r2(clients, method, settings=SETTINGS):
         shop = Engine.of(method.name, settings, data, seed=0)
         server = shop.method.init_server()
     stacked = shop.clients.stacked_data(tuple(shop.clients.names))
-    found = shop.method.predict(server, None, stacked, [c.test for c in clients])
+    found = shop.method.predict(server, nothing(shop), stacked, [c.test for c in clients])
     left = sum(
         float((p[:, 0] - c.test.y).square().sum()) for p, c in zip(found, clients, strict=True)
     )
@@ -452,7 +457,7 @@ def test_the_model_of_responses_as_tensors_is_the_client_s_prediction(answered):
     client = answered[2]
     model = LinkedClient(shop.method.agreed, server.shared, client).model()
     [found] = shop.method.predict(
-        server, None, shop.clients.stacked_data([client.name]), [client.test]
+        server, nothing(shop), shop.clients.stacked_data([client.name]), [client.test]
     )
     torch.testing.assert_close(apply_mix(model, client.test.x).float(), found, rtol=0, atol=1e-4)
     assert found.mean().item() == pytest.approx(client.test.y.mean().item(), abs=2)

@@ -6,6 +6,7 @@ from torch import Tensor
 
 import flic.networks.sharing
 from flic.errors import ConfigError
+from flic.method_settings import TrainingConfig
 from flic.networks.sharing import RULES, personalisation
 from flic.networks.sharing.rule import under
 
@@ -73,6 +74,12 @@ def test_l2gd_mixes_both_models_half_and_half():
     assert rule.begin(shared, personal) == personal
     assert rule.upload(shared, personal) == shared
     assert rule.has_shared_phase
+
+
+def test_the_mixture_of_l2gd_is_a_setting():
+    rule = personalisation("l2gd").told(TrainingConfig(l2gd_mix=0.25))
+    one, none = {"head.bias": torch.ones(2)}, {"head.bias": torch.zeros(2)}
+    assert torch.equal(rule.compose(one, none)["head.bias"], torch.full((2,), 0.25))
 
 
 def test_l2gd_trains_either_part_through_the_mixture():

@@ -1,5 +1,7 @@
 """What the paper says of FLIC, as equations between runs.  Paper: algo:FLIC-FEDREP."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -125,3 +127,30 @@ def test_nobody_predicts_a_class_it_does_not_hold(place, method):
         lacked = sorted({0, 1, 2} - set(client.classes))
         assert (own[:, lacked] == -torch.inf).all()
         assert own[:, list(client.classes)].isfinite().all()
+
+
+@pytest.mark.parametrize("covariance", ["diagonal", "full"])
+def test_learnt_covariances_do_not_shrink(place, client, covariance):
+    """Batches of few rows would give covariances that are too small; all rows give theirs."""
+    at_rest = {"local": "0 epochs", "shared": "4 epochs", "batch_size": 80, **ADAM}
+    start = place(
+        "flic-class",
+        [client("a", (0, 1), dim=8, rows=800)],
+        num_classes=2,
+        training=at_rest,
+        anchors={"covariance": covariance},
+        alignment={"weight": 1.0, "calibration_weight": 0.0},
+        embedding={"latent_dim": 8, "hidden": []},
+    )
+    identity = torch.eye(16, 8).double()[None]  # features are padded
+    own = {"embedding.0.weight": identity, "embedding.0.bias": torch.zeros(1, 8).double()}
+    start = replace(start, stack=replace(start.stack, private={**start.stack.private, **own}))
+    for _ in range(12):
+        start = start.after(start.do("update"))
+    latent, y = start.latent(0), start.data.clients[0].train.y
+    for c in range(2):
+        factor = start.server.shared[f"anchor.{c}.factor"]
+        found = factor.square().sum()
+        rows = latent[y == c]
+        expected = rows.var(0, correction=0).sum()
+        torch.testing.assert_close(found, expected, rtol=0.02, atol=0)

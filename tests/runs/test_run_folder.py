@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from flic.config import resolve
-from flic_paper.problems.store import save_arrays
 from flic.digests import digest_of_code
-from flic.errors import OtherRun, RunFolderError
 from flic.engine.checkpoint import Commit
-from flic.runs import run_folder
+from flic.errors import OtherRun, RunFolderError
 from flic.page.from_run import report_of_run
+from flic.runs import run_folder
+from flic_paper.problems.store import save_arrays
 
 RAW = {
     "method": "flic-class",

@@ -57,6 +57,7 @@ class BatchPlan:
         *,
         batch_size: int,
         rngs: Sequence[torch.Generator],
+        whole: bool = False,
     ) -> None:
         """Draw the batches.
 
@@ -65,16 +66,20 @@ class BatchPlan:
             duration: epochs or steps of the visit.
             batch_size: n_i' of the paper.
             rngs: one generator per client.
+            whole: all rows in every batch, as often as batches of that size would be drawn.
         """
-        self._is_small = batch_size <= SMALL_BATCH
+        self._whole = whole
         steps = [duration.steps_for(n, batch_size) for n in data.train.counts]
         assert steps == sorted(steps, reverse=True)
         self.working = [sum(s > step for s in steps) for step in range(max(steps, default=0))]
+        if whole:  # one batch is kept, and given at every step
+            batch_size, steps = data.longest, [min(1, own) for own in steps]
+        self._is_small = batch_size <= SMALL_BATCH
         # Padded length of a batch: the same for every stack of a federation, so that no result
         # depends on which clients were stacked together.
         rows = min(batch_size, data.longest)
         length = data.train.x.shape[1]
-        index = torch.full((len(self.working), len(data), rows), length - 1)
+        index = torch.full((max(steps, default=0), len(data), rows), length - 1)
         slot = data.slot_of_rows()
         for i, (n, count, rng) in enumerate(zip(data.train.counts, steps, rngs, strict=True)):
             own = draw_batches(torch.cat([slot[i, :n], slot[i, -1:]]), count, batch_size, rng=rng)
@@ -93,7 +98,7 @@ class BatchPlan:
 
     def batch(self, step: int) -> Batch:
         """Batch of every client that still works at `step`."""
-        count = self.working[step]
+        count, step = self.working[step], 0 if self._whole else step
         x = self._x.index_select(0, self._index[step, :count].flatten())
         return Batch(
             x.view(count, -1, x.shape[1]),

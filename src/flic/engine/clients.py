@@ -12,6 +12,8 @@ from torch import Tensor
 
 from flic.data.client_data import ClientData, FederatedData
 from flic.data.stacked import StackedData
+from flic.data.task import Classification
+from flic.errors import DataError
 from flic.method_settings import EmbeddingConfig
 from flic.methods.protocol import Population, Stack
 from flic.networks.base import Embedding
@@ -25,6 +27,7 @@ class Clients:
     def __init__(
         self, data: FederatedData, embedding: EmbeddingConfig, *, dtype: torch.dtype
     ) -> None:
+        _refuse_unusable(data)
         self.data = data
         self.dtype = dtype
         self._embedding = embedding
@@ -100,6 +103,24 @@ class Clients:
         own = {n: value[place] for n, value in private.items()}
         trimmed: Mapping[str, Tensor] = trim_features(own, self[name].schema.dim)
         return {n: value.clone() for n, value in trimmed.items()}
+
+
+def _refuse_unusable(data: FederatedData) -> None:
+    """Refuse clients that no stack can hold; `flic.data.inspect` has all checks."""
+    seen: set[str] = set()
+    for client in data.clients:
+        who, classes = f"client {client.name!r}", client.classes
+        if client.name in seen:
+            raise DataError(f"{who} is there twice; expected one name per client. Rename one.")
+        seen.add(client.name)
+        if not len(client.train):
+            raise DataError(f"{who} has no training rows; expected some. Leave the client out.")
+        most = data.task.num_outputs
+        if isinstance(data.task, Classification) and not 0 <= classes[0] <= classes[-1] < most:
+            raise DataError(
+                f"{who} has labels from {classes[0]} to {classes[-1]}; expected classes from 0 to "
+                f"{most - 1}. Number the classes of all clients alike."
+            )
 
 
 def _even_size(members: int, limit: int) -> int:

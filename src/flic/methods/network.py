@@ -59,7 +59,8 @@ class NetworkMethod(Method):
         self.population = population
         self.seed = seed
         self.dtype = dtype
-        self.rule = personalisation(self.rule_name or settings.training.personalisation)
+        rule = personalisation(self.rule_name or settings.training.personalisation)
+        self.rule = rule.told(settings.training)
         has_hidden = settings.model.hidden_layer if self.hidden_layer is None else self.hidden_layer
         self.model = SplitModel(
             settings.embedding.latent_dim,
@@ -146,10 +147,16 @@ class NetworkMethod(Method):
     #: Parts that preparation is cut into, with an average after each.
     warm_up_parts = 1
 
+    #: Whether the method has the whole budget in any case, as FLIC has.
+    always_warms_up: ClassVar[bool] = False
+
+    #: Whether every step of the shared phase sees all rows of a client.
+    anchors_see_all_rows = False
+
     @property
     def warms_up(self) -> bool:
-        """Whether the method has the whole budget, as FLIC always has."""
-        return self.settings.training.baseline_budget == "equal"
+        """Whether the method has the whole budget."""
+        return self.always_warms_up or self.settings.training.baseline_budget == "equal"
 
     @property
     def _realigns(self) -> bool:
@@ -179,7 +186,9 @@ class NetworkMethod(Method):
         local, after = self.durations(context.server.round)
         plan = self.plan(context, local, self.settings.training.batch_size)
         private, shared, losses = self.train_private(context, plan, self.each_shared(context))
-        plan = self.plan(context, after, self.settings.training.batch_size)
+        plan = self.plan(
+            context, after, self.settings.training.batch_size, whole=self.anchors_see_all_rows
+        )
         shared = self.train_shared(context, plan, private, shared)
         updates = self.updates(context, private, shared)
         return Visit(Stack(context.stack.embedding, private), updates, losses)
@@ -227,9 +236,16 @@ class NetworkMethod(Method):
             return local
         return local.plus(shared)
 
-    def plan(self, context: VisitContext, duration: Duration, batch_size: int) -> BatchPlan:
-        """Batches of one phase."""
-        return BatchPlan(context.data, duration, batch_size=batch_size, rngs=context.rngs)
+    def plan(
+        self, context: VisitContext, duration: Duration, batch_size: int, *, whole: bool = False
+    ) -> BatchPlan:
+        """Batches of one phase; with `whole`, each has all rows."""
+        data, rngs = self.batched(context), context.rngs
+        return BatchPlan(data, duration, batch_size=batch_size, rngs=rngs, whole=whole)
+
+    def batched(self, context: VisitContext) -> StackedData:
+        """The stack as batches are drawn from it."""
+        return context.data
 
     def each_shared(self, context: VisitContext) -> dict[str, Tensor]:
         """Shared part of θ, a copy per client."""

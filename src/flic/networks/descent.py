@@ -134,7 +134,9 @@ def _descent_step(
     )
 
 
-def _accumulate(totals: Losses, losses: Losses, *, clients: int) -> None:
+def _accumulate(
+    totals: Losses, losses: Mapping[str, Float[Tensor, " working"]], *, clients: int
+) -> None:
     for term, value in losses.items():
         if term not in totals:
             totals[term] = value.new_zeros(clients)

@@ -10,20 +10,19 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from flic.methods.flic.method import Flic
-from flic.methods.network import NetworkMethod
-from flic.methods.protocol import ServerState
-from flic.methods.protocol import VisitContext
-from flic.methods.flic.anchors import FACTOR, MEAN, Anchors
-from flic.methods.flic.response import ByResponse
-from flic.methods.flic.meta import MAP
 from flic.data.client_data import ClientData
 from flic.data.stacked import StackedRows
 from flic.data.task import Regression, Task
-from flic.engine.journal import Journal
 from flic.engine.clients import Clients
-from flic.gaussians import Gaussian, wasserstein2_sq, wasserstein2_sq_interval
+from flic.engine.journal import Journal
 from flic.engine.traffic import ClientTraffic, SentTensor
+from flic.gaussians import Gaussian, wasserstein2_sq, wasserstein2_sq_interval
+from flic.methods.flic.anchors import FACTOR, MEAN, Anchors
+from flic.methods.flic.meta import MAP
+from flic.methods.flic.method import Flic
+from flic.methods.flic.response import ByResponse
+from flic.methods.network import NetworkMethod
+from flic.methods.protocol import ServerState, VisitContext
 from flic.seeding import generator
 from flic.shapes import Named
 

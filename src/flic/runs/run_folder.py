@@ -28,13 +28,13 @@ from flic.config import RunConfig, validate
 from flic.data.client_data import FederatedData
 from flic.data.inspect import refuse_unusable
 from flic.digests import digest_of, digest_of_code, environment
-from flic.errors import RunFolderError
 from flic.engine.checkpoint import CHECKPOINTS, DiskJournal, Origin
+from flic.engine.engine import Engine
 from flic.engine.journal import Journal, MemoryJournal
 from flic.engine.rounds import Schedule
 from flic.engine.runners import local_rounds, one_thread, open_jobs
 from flic.engine.sampling import num_active
-from flic.engine.engine import Engine
+from flic.errors import RunFolderError
 from flic.files import alone_in, make_folder, read_json, write_atomically
 from flic.runs.metrics import Outcome, Record, round_scores
 

@@ -1,19 +1,17 @@
 """FLIC: Algorithm 1 on top of a personalisation rule.
 
-Paper: algo:FLIC-FEDREP and algo:FLIC-FEDREP_supp; the objective is eq:PFL_ERM_reg. FLIC-Class has
-no shared layer (α is empty), FLIC-HL has a shared hidden layer. What anchors stand for is the
-scheme's affair (scheme.py); the plain training of g_θ ∘ φ is `NetworkMethod`'s.
+Paper: algo:FLIC-FEDREP, algo:FLIC-FEDREP_supp; the objective is eq:PFL_ERM_reg. What anchors stand
+for is the scheme's affair (scheme.py); the plain training of g_θ ∘ φ is `NetworkMethod`'s.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from flic.data.batches import Batch, BatchPlan
+from flic.data.batches import Batch
 from flic.data.stacked import StackedData
 from flic.method_settings import Duration, MethodSettings
 from flic.methods.flic.anchors import (
@@ -78,9 +76,7 @@ class Flic(NetworkMethod):
 
     # ---- the client half -----------------------------------------------------------------
 
-    @property
-    def warms_up(self) -> bool:
-        return True
+    always_warms_up = True
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -117,10 +113,14 @@ class Flic(NetworkMethod):
         phi, terms = descend(phi, losses, plan.working, optimiser=optimiser)
         return Visit(Stack(stack.embedding, {**stack.private, **phi}), [], terms)
 
-    def plan(self, context: VisitContext, duration: Duration, batch_size: int) -> BatchPlan:
-        """Batches of one phase, rows that share an anchor together."""
-        seen = replace(context, data=self.scheme.seen(context))
-        return super().plan(seen, duration, batch_size)
+    def batched(self, context: VisitContext) -> StackedData:
+        """The stack as batches are drawn from it: rows that share an anchor together."""
+        return self.scheme.seen(context)
+
+    @property
+    def anchors_see_all_rows(self) -> bool:
+        """Learnt covariances need it: those of few rows are too small.  Paper: Algorithm S1."""
+        return self.settings.anchors.covariance != "identity"
 
     def each_shared(self, context: VisitContext) -> dict[str, Tensor]:
         """Copies of α and of the anchors, one per client."""

@@ -26,8 +26,8 @@ class PeerSums:
     columns: Float[Tensor, "rows p"]  # a response is the last one
     sums: Totals
     base: Base  # of the features alone
-    basis: Float[Tensor, "p p"] | None = None  # what columns were turned by
-    centre: Float[Tensor, " p"] | None = None  # what was taken off them before
+    basis: Float[Tensor, "features features"] | None = None  # what columns were turned by
+    centre: Float[Tensor, " features"] | None = None  # what was taken off them before
 
     def back(self, found: Linear) -> tuple[Float[Tensor, "p outputs"], Float[Tensor, " outputs"]]:
         """Weights and biases of the columns themselves."""

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from flic.method_settings import TrainingConfig
 from flic.shapes import Named
 
 
@@ -25,6 +26,11 @@ class Rule(ABC):
 
     #: Whether a separate phase trains the shared part after the local steps (step 13).
     has_shared_phase: ClassVar[bool] = True
+
+    def told(self, settings: TrainingConfig) -> "Rule":
+        """The rule under these settings."""
+        del settings
+        return self
 
     @abstractmethod
     def shared_names(self, names: Collection[str]) -> set[str]:
