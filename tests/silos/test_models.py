@@ -14,11 +14,13 @@ from flic.data.task import Classification
 from flic.errors import DamagedModel
 from flic.silos.candidates import CANDIDATES
 from flic.silos.encoding import linked_features
+from flic.silos.estimator_models import BoostedModel, LinearModel
 from flic.silos.evaluator import Evaluator
 from flic.silos.mixing import Mix, mixed
 from flic.silos.model import Saved
-from flic.silos.models import KINDS, BoostedModel, LinearModel
+from flic.silos.models import KINDS
 from flic.silos.settings import FitSettings
+from flic.silos.views import linked_columns
 from flic.tables import tables_from_frames
 
 
@@ -84,14 +86,14 @@ def test_a_keyed_network_reads_what_two_clients_have_and_no_more():
     bench = Evaluator(tables_from_frames(frames, label="ill"), FitSettings(**SETTINGS))
     rows = {t.name: (np.arange(40), np.arange(40, 60)) for t in bench.federation.tables}
     encoded = bench.encode(rows)
-    views = CANDIDATES["keyed"].views(encoded)
+    views = linked_columns(encoded)
     names = {silo.name: silo.encoder.sources for silo in encoded.silos}
-    assert {c: {names[c][i] for i in own} for c, (_, own) in views.items()} == {
+    assert {c: {names[c][i] for i in own.inputs} for c, own in views.items()} == {
         "a": {"age", "dose"},
         "b": {"age"},
         "c": {"dose"},
     }
-    assert len({space for space, _ in views.values()}) == 1
+    assert len({own.space for own in views.values()}) == 1
 
 
 def test_a_keyed_network_that_another_candidate_is_already_is_left_out():

@@ -37,7 +37,7 @@ from flic.flower.silo_engine import SiloEngine
 from flic.methods.linked.client import LinkedClient
 from flic.methods.linked.hiding import rare_indicators
 from flic.shapes import Named
-from flic.silos.candidates import FlicNetwork
+from flic.silos.candidates import FLIC
 from flic.silos.encoding import EncodedSilo, linked_features, linked_names, row_digests
 from flic.silos.fitted import FittedClient
 from flic.silos.linked_columns import in_own_units, in_shared_units, sentences
@@ -229,7 +229,7 @@ class SiloRun:
             declared=self.declared,
             labelling=self.labelling,
             encoder=self.encoder,
-            candidate=LinkedModel.kind if is_linked else FlicNetwork.name,
+            candidate=LinkedModel.kind if is_linked else FLIC.name,
             temperature=None,
             model=self._load_linked() if is_linked else self.load(max(self.rounds)),
             task=self.settings.question,

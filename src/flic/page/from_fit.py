@@ -9,7 +9,7 @@ from flic.engine.traffic import ClientTraffic, SentTensor
 from flic.method_settings import Scatter
 from flic.page.contents import Gain, Gains, Measure, Report, Round, VerdictRow
 from flic.runs.latent import AlignmentCell, Anchor, Latent, LatentPoint
-from flic.silos.candidates import CANDIDATES, FlicNetwork
+from flic.silos.candidates import CANDIDATES, FLIC
 from flic.silos.fitted import FittedFederation
 from flic.silos.folder import load
 from flic.silos.linked_columns import LinkedColumns
@@ -138,7 +138,7 @@ def _traffic_notes(fitted: FittedFederation) -> list[str]:
         means = "means and that of the response" if is_regression else "class means"
         spread = SPREAD[fitted.settings.method.linked.scatter]
         told.append(f"From the sums and counts of linked columns follow their {means}{spread}.")
-    if senders - {FlicNetwork.name}:
+    if senders - {FLIC.name}:
         told.append("Names of shared columns and of their levels are known to all who share them.")
     return [COUNTED, *([" ".join(told)] if told else [])]
 

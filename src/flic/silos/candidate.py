@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -36,10 +36,10 @@ class Learned:
 class Candidate(ABC):
     """One way to get a model."""
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    federated: ClassVar[bool]
-    tasks: ClassVar[Sequence[TaskName]] = ("classification", "regression")
+    name: str
+    title: str
+    federated: bool
+    tasks: tuple[TaskName, ...] = ("classification", "regression")
 
     def served(self, encoded: EncodedFederation) -> list[str]:
         """Names of the clients it has something to offer to."""

@@ -1,44 +1,36 @@
-"""What a client could do: stay alone, join flic, or one of the classical ways to share.
+"""The candidates of a fit: stay alone, join flic, or one of the classical ways to share.
 
-Every candidate learns from the same encoded rows and gives each client a model of its own.
-A further way of sharing is a further entry of `CANDIDATES`; the verdict asks for no more.
+A candidate is a view of the clients' columns, a method and changes of its settings. Each learns
+from the same encoded rows and gives every client a model of its own. A further one is a further
+entry of `CANDIDATES`; the verdict asks for no more.
 """
 
-from abc import abstractmethod
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any
 
-import numpy as np
 import torch
 
 from flic.data.client_data import FederatedData
 from flic.data.schema import FeatureSchema
-from flic.data.task import Classification
+from flic.data.task import TaskName
 from flic.engine.engine import Engine
 from flic.engine.journal import MemoryJournal, Record
 from flic.engine.runners import local_rounds
 from flic.engine.sampling import num_active
 from flic.engine.traffic import TrafficCounter
 from flic.method_settings import MethodSettings
-from flic.methods.baselines.estimators import PooledLda
+from flic.methods import METHODS, build_method
+from flic.methods.baselines.estimators import PerClientEstimator
+from flic.methods.protocol import Population
 from flic.silos.candidate import STACK_WIDTH, Candidate, Learned, schedule
-from flic.silos.encoding import (
-    EncodedFederation,
-    EncodedSilo,
-    features_from,
-    groups_of_one_space,
-    in_space,
-    linked_features,
-    linked_spaces,
-    shared_columns,
-)
+from flic.silos.encoding import EncodedFederation, in_space
+from flic.silos.estimator_models import exported
 from flic.silos.linked_columns import LinkedColumns
 from flic.silos.mixing import Mix
-from flic.silos.model import Model
-from flic.silos.models import BoostedModel, LinearModel, NetworkModel
+from flic.silos.models import NetworkModel
 from flic.silos.settings import FitSettings
+from flic.silos.views import View, linked_columns, own_columns, same_columns, shared_columns
 
 #: FedAvg lives by averaging often, and has no use for the shared hidden layer of FLIC-HL.
 AVERAGED: Mapping[str, Any] = {
@@ -47,99 +39,39 @@ AVERAGED: Mapping[str, Any] = {
 }
 
 
-class Alone(Candidate):
-    """A model that each client fits by itself."""
+@dataclass(frozen=True)
+class EstimatorCandidate(Candidate):
+    """An estimator of scikit-learn that each client fits by itself."""
 
-    federated = False
+    name: str  # of the method too
+    title: str
+    tasks: tuple[TaskName, ...]
+    federated: bool = False
 
     def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
-        return Learned({s.name: self.fit(s, encoded, settings, seed) for s in encoded.silos})
-
-    @abstractmethod
-    def fit(
-        self, silo: EncodedSilo, encoded: EncodedFederation, settings: FitSettings, seed: int
-    ) -> Model:
-        """The model of one client."""
-
-
-class Lda(Alone):
-    """Linear discriminant analysis with Ledoit-Wolf shrinkage."""
-
-    name = "lda"
-    title = "discriminant analysis alone"
-    tasks = ("classification",)
-
-    def fit(
-        self, silo: EncodedSilo, encoded: EncodedFederation, settings: FitSettings, seed: int
-    ) -> Model:
-        del settings, seed
-        fitted = PooledLda().fit(silo.data.train.x.numpy(), silo.data.train.y.numpy())
-        weights = np.zeros((len(fitted.weights_), encoded.task.num_outputs))
-        bias = np.full(encoded.task.num_outputs, -np.inf)
-        weights[:, fitted.classes_], bias[fitted.classes_] = fitted.weights_, fitted.bias_
-        return LinearModel(weights, bias, is_regression=False)
+        clients = [silo.data for silo in encoded.silos]
+        if not clients:
+            return Learned({})
+        population = Population.of(clients, encoded.task)
+        method = build_method(self.name, settings.method, population, seed=seed)
+        assert isinstance(method, PerClientEstimator)
+        return Learned({client.name: exported(method, client) for client in clients})
 
 
-class Ridge(Alone):
-    """Ridge regression; leave-one-out chooses the penalty."""
+@dataclass(frozen=True)
+class NetworkCandidate(Candidate):
+    """A method of the engine on a view of the columns, in a whole run of its own."""
 
-    name = "ridge"
-    title = "ridge regression alone"
-    tasks = ("regression",)
-
-    def fit(
-        self, silo: EncodedSilo, encoded: EncodedFederation, settings: FitSettings, seed: int
-    ) -> Model:
-        from sklearn.linear_model import RidgeCV
-
-        del encoded, settings, seed
-        x, y = silo.data.train.x.double().numpy(), silo.data.train.y.double().numpy()
-        fitted = RidgeCV(alphas=np.logspace(-2, 4, 25)).fit(x, y)
-        weights, bias = np.asarray(fitted.coef_), np.asarray(fitted.intercept_)
-        return LinearModel(weights[:, None], bias[None], is_regression=True)
-
-
-class Boosting(Alone):
-    """Gradient boosted trees."""
-
-    name = "boosting"
-    title = "gradient boosting alone"
-
-    def fit(
-        self, silo: EncodedSilo, encoded: EncodedFederation, settings: FitSettings, seed: int
-    ) -> Model:
-        from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-
-        classes = isinstance(encoded.task, Classification)
-        if classes and len(silo.data.classes) == 1:
-            return _always(silo.data.classes[0], silo.data.schema.dim, encoded.task.num_outputs)
-        kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
-        rate = settings.method.estimators.boosting_rate
-        estimator = kind(learning_rate=rate, random_state=seed % 2**32, min_samples_leaf=5)
-        estimator.fit(silo.data.train.x.numpy(), silo.data.train.y.numpy())
-        return BoostedModel(estimator, encoded.task.num_outputs, is_regression=not classes)
-
-
-def _always(label: int, dim: int, outputs: int) -> LinearModel:
-    """The class that is the only one of some training rows, which trees cannot be grown for."""
-    bias = np.full(outputs, -np.inf)
-    bias[label] = 0.0
-    return LinearModel(np.zeros((dim, outputs)), bias, is_regression=False)
-
-
-class Network(Candidate):
-    """A method of the engine, in a whole run of its own."""
-
-    method: ClassVar[str]
-    changes: ClassVar[Mapping[str, Any]] = {}
-
-    def views(self, encoded: EncodedFederation) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Space and positions of the features that the method sees, of each served client."""
-        silos = encoded.silos
-        return {s.name: (s.name, tuple(range(len(s.encoder.features)))) for s in silos}
+    name: str
+    title: str
+    method: str
+    view: View = own_columns
+    changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    federated: bool = True
+    tasks: tuple[TaskName, ...] = ("classification", "regression")
 
     def served(self, encoded: EncodedFederation) -> list[str]:
-        return list(self.views(encoded))
+        return list(self.view(encoded))
 
     def simulate(
         self,
@@ -159,9 +91,9 @@ class Network(Candidate):
         return run
 
     def _engine(self, encoded: EncodedFederation, own: MethodSettings, seed: int) -> Engine:
-        views = self.views(encoded)
-        silos = [silo for silo in encoded.silos if silo.name in views]
-        clients = tuple(in_space(s, views[s.name][1], views[s.name][0]) for s in silos)
+        seen = self.view(encoded)
+        silos = [silo for silo in encoded.silos if silo.name in seen]
+        clients = tuple(in_space(s, seen[s.name].inputs, seen[s.name].space) for s in silos)
         data = FederatedData("tables", encoded.task, clients)
         return Engine.of(self.method, own, data, seed=seed)
 
@@ -173,21 +105,21 @@ class Network(Candidate):
         num_active(len(engine.clients.names), own.training.participation)
 
     def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
-        run, views = self.simulate(encoded, settings, seed=seed), self.views(encoded)
+        run, seen = self.simulate(encoded, settings, seed=seed), self.view(encoded)
         assert run.journal.server is not None
-        shared, names = run.journal.server.shared, run.engine.clients.names
+        shared, clients = run.journal.server.shared, run.engine.clients
         models = {
             name: NetworkModel(
                 method=self.method,
                 settings=run.settings,
                 task=encoded.task,
-                schema=run.engine.clients[name].schema,
-                classes=run.engine.clients[name].classes,
-                inputs=views[name][1],
+                schema=clients[name].schema,
+                classes=clients[name].classes,
+                inputs=seen[name].inputs,
                 private=state or {},
-                shared=_needed(shared, run.engine.clients[name].schema),
+                shared=_needed(shared, clients[name].schema),
             )
-            for name, state in zip(names, run.journal.states(names), strict=True)
+            for name, state in zip(clients.names, run.journal.states(clients.names), strict=True)
         }
         return Learned(models, run.journal.records, shared, sent=run.jobs.sent())
 
@@ -203,7 +135,7 @@ class Run:
 
 
 OnStep = Callable[[Record, Run], None]
-"""Told after every step: its record, and the run so far."""
+"""Called after every step with its record and the run so far."""
 
 
 def _needed(shared: Mapping[str, torch.Tensor], schema: FeatureSchema) -> dict[str, torch.Tensor]:
@@ -219,83 +151,26 @@ def _needed(shared: Mapping[str, torch.Tensor], schema: FeatureSchema) -> dict[s
     }
 
 
-class Local(Network):
-    """The same network with the same budget, alone."""
-
-    name = "network"
-    title = "the same network alone"
-    federated = False
-    method = "local"
+def _alone(name: str, title: str) -> EstimatorCandidate:
+    return EstimatorCandidate(name, title, tuple(METHODS[name].tasks))
 
 
-class FlicNetwork(Network):
-    """FLIC: private embeddings aligned with shared anchors."""
-
-    name = "flic"
-    title = "flic: shared anchors, private embeddings"
-    federated = True
-    method = "flic-class"
+def _averaged(name: str, title: str, view: View) -> NetworkCandidate:
+    return NetworkCandidate(name, title, "fedavg", view, AVERAGED)
 
 
-class SharedColumns(Network):
-    """FedAvg on the columns that every client has, which is all that it can use."""
+FLIC = NetworkCandidate("flic", "flic: shared anchors, private embeddings", "flic-class")
 
-    name = "shared-columns"
-    title = "one network on the shared columns"
-    federated = True
-    method = "fedavg"
-    changes = AVERAGED
-
-    def views(self, encoded: EncodedFederation) -> dict[str, tuple[str, tuple[int, ...]]]:
-        common = shared_columns([silo.shared for silo in encoded.silos])
-        found = {s.name: ("shared", features_from(s, common)) for s in encoded.silos}
-        return found if all(inputs for _, inputs in found.values()) else {}
-
-
-class SameSpace(Network):
-    """FedAvg among clients with exactly the same columns."""
-
-    name = "same-space"
-    title = "one network per group of equal columns"
-    federated = True
-    method = "fedavg"
-    changes = AVERAGED
-
-    def views(self, encoded: EncodedFederation) -> dict[str, tuple[str, tuple[int, ...]]]:
-        by_name = {silo.name: silo for silo in encoded.silos}
-        groups = groups_of_one_space({name: silo.shared for name, silo in by_name.items()})
-        return {
-            name: (f"group {number}", tuple(range(len(by_name[name].encoder.features))))
-            for number, names in enumerate(groups)
-            for name in names
-        }
-
-
-class Keyed(Network):
-    """FedAvg on all columns that several clients have, each input averaged over its holders."""
-
-    name = "keyed"
-    title = "one network on all linked columns"
-    federated = True
-    method = "fedavg"
-    changes = AVERAGED
-
-    def views(self, encoded: EncodedFederation) -> dict[str, tuple[str, tuple[int, ...]]]:
-        names = {silo.name: linked_features(silo)[0] for silo in encoded.silos}
-        holders = Counter(name for own in names.values() for name in own)
-        found = {
-            client: (space, tuple(i for i, name in enumerate(names[client]) if holders[name] > 1))
-            for client, space in linked_spaces(names).items()
-        }
-        inputs = {client: own for client, (_, own) in found.items()}
-        # Where it would be one of the simpler networks again, that one is enough.
-        simpler = [SharedColumns().views(encoded), SameSpace().views(encoded)]
-        known = [{client: own for client, (_, own) in views.items()} for views in simpler]
-        return {} if inputs in known else found
-
-
-_KINDS = (
-    *(Local, Lda, Ridge, Boosting),
-    *(FlicNetwork, SharedColumns, SameSpace, Keyed, LinkedColumns, Mix),
+_ALL: tuple[Candidate, ...] = (
+    NetworkCandidate("network", "the same network alone", "local", federated=False),
+    _alone("lda", "discriminant analysis alone"),
+    _alone("ridge", "ridge regression alone"),
+    _alone("boosting", "gradient boosting alone"),
+    FLIC,
+    _averaged("shared-columns", "one network on the shared columns", shared_columns),
+    _averaged("same-space", "one network per group of equal columns", same_columns),
+    _averaged("keyed", "one network on all linked columns", linked_columns),
+    LinkedColumns(),
+    Mix(),
 )
-CANDIDATES: dict[str, Candidate] = {kind.name: kind() for kind in _KINDS}
+CANDIDATES: dict[str, Candidate] = {candidate.name: candidate for candidate in _ALL}

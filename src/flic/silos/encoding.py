@@ -101,7 +101,7 @@ def _labels(y: np.ndarray) -> torch.Tensor:
     return labels.to(torch.float32) if labels.is_floating_point() else labels.long()
 
 
-def shared_columns(tables: Sequence[Sequence[Column]]) -> list[Column]:
+def columns_of_all(tables: Sequence[Sequence[Column]]) -> list[Column]:
     """Columns of the same name and kind at every client; free text is nobody else's."""
     holders = Counter(column for columns in tables for column in set(columns))
     return [c for c in tables[0] if holders[c] == len(tables) and c.kind != "text"]

@@ -20,7 +20,7 @@ from torch import Tensor
 from flic.data.task import Classification, Regression, Task
 from flic.errors import ConfigError
 from flic.silos.candidate import Candidate
-from flic.silos.candidates import CANDIDATES, FlicNetwork
+from flic.silos.candidates import CANDIDATES, FLIC
 from flic.silos.encoding import encode
 from flic.silos.fitted import FittedClient, FittedFederation, formed_rows, scores_of
 from flic.silos.joining import JoinedFlic, JoinedOffsets
@@ -38,7 +38,7 @@ class _Silo(BaseEstimator):
 
     def __init__(
         self,
-        method: str = FlicNetwork.name,
+        method: str = FLIC.name,
         federation: FittedFederation | None = None,
         client: str | None = None,
         random_state: int | np.random.RandomState | None = 0,
@@ -67,7 +67,7 @@ class _Silo(BaseEstimator):
         if not candidate.served(encoded):
             raise ConfigError(
                 f"method is {self.method!r}, and no column of X is one that the federation shares "
-                f"for it; expected some of its columns. Choose {FlicNetwork.name!r}."
+                f"for it; expected some of its columns. Choose {FLIC.name!r}."
             )
         learned = candidate.learn(encoded, settings, seed=self._seed())
         self.model_ = learned.models[table.name]
@@ -95,7 +95,7 @@ class _Silo(BaseEstimator):
             )
         if not CANDIDATES[method].federated:
             return CANDIDATES[method]
-        if method == FlicNetwork.name:
+        if method == FLIC.name:
             shared = self._shared(task)
             return JoinedFlic(shared) if shared else CANDIDATES[method]
         if isinstance(model, MixModel):
@@ -110,7 +110,7 @@ class _Silo(BaseEstimator):
             raise ConfigError(
                 f"method is {method!r}, which needs what a federation shares; "
                 "expected a federation and the name of a client that keeps it. Give both, or "
-                f"choose {FlicNetwork.name!r}."
+                f"choose {FLIC.name!r}."
             )
         return JoinedOffsets(model)
 

@@ -12,7 +12,7 @@ from flic.digests import environment
 from flic.engine.runners import one_thread
 from flic.errors import ConfigError
 from flic.silos.candidate import Learned
-from flic.silos.candidates import CANDIDATES, FlicNetwork, Network
+from flic.silos.candidates import CANDIDATES, FLIC, NetworkCandidate
 from flic.silos.encoding import EncodedFederation
 from flic.silos.evaluator import Evaluator, Trial, work_through
 from flic.silos.fitted import FittedClient, FittedFederation
@@ -69,13 +69,13 @@ def _fit(bench: Evaluator, workers: int, on_step: OnStep) -> FittedFederation:
         settings=settings,
         verdict=verdict(results, final, metric=metric, rows=rows),
         clients=_clients(federation, encoded, final, learned),
-        shared=learned[FlicNetwork.name].shared if FlicNetwork.name in learned else {},
+        shared=learned[FLIC.name].shared if FLIC.name in learned else {},
         known=final.known,
         temperatures=final.temperatures,
         weights=final.weights.of_all,
-        records=learned[FlicNetwork.name].records if FlicNetwork.name in learned else (),
+        records=learned[FLIC.name].records if FLIC.name in learned else (),
         report_data={
-            **report_data(bench, splits[0], results[0].trial.temperatures.get(FlicNetwork.name)),
+            **report_data(bench, splits[0], results[0].trial.temperatures.get(FLIC.name)),
             "traffic": _traffic(federation.names, learned),
         },
         environment=environment(),
@@ -98,7 +98,7 @@ def refuse(federation: TableFederation, settings: FitSettings) -> None:
     encoded = bench.encode({t.name: (np.arange(len(t)), np.arange(0)) for t in federation.tables})
     for name in bench.served:
         candidate = bench.offered[name]
-        if isinstance(candidate, Network):
+        if isinstance(candidate, NetworkCandidate):
             candidate.refuse(encoded, settings)
 
 
@@ -127,7 +127,7 @@ def _refuse_candidates(settings: FitSettings, task: TaskName) -> None:
 def _learn_kept(bench: Evaluator, encoded: EncodedFederation, final: Trial) -> dict[str, Learned]:
     """Models of all rows by every candidate that someone keeps, or that newcomers may join."""
     kept = {choice.candidate for choice in final.choices["kept"].values()}
-    return bench.learn_all({*kept, FlicNetwork.name, LinkedColumns.name}, encoded, final)
+    return bench.learn_all({*kept, FLIC.name, LinkedColumns.name}, encoded, final)
 
 
 def _traffic(names: Sequence[str], learned: Mapping[str, Learned]) -> list[dict[str, Any]]:

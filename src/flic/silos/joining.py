@@ -18,7 +18,7 @@ from flic.errors import ConfigError
 from flic.method_settings import Duration, MethodSettings
 from flic.methods.protocol import ServerState
 from flic.silos.candidate import Candidate, Learned
-from flic.silos.candidates import CANDIDATES, FlicNetwork
+from flic.silos.candidates import CANDIDATES, FLIC
 from flic.silos.encoding import EncodedFederation, EncodedSilo, in_space, linked_features
 from flic.silos.evaluator import Evaluator, Prior, work_through
 from flic.silos.fitted import FittedClient, FittedFederation
@@ -37,8 +37,8 @@ from flic.tables.values import text_of
 class JoinedFlic(Candidate):
     """flic for one that comes late: the shared part is as it is, only φ and β are learnt."""
 
-    name = FlicNetwork.name
-    title = FlicNetwork.title
+    name = FLIC.name
+    title = FLIC.title
     federated = True
 
     def __init__(self, shared: Mapping[str, Tensor]) -> None:
@@ -54,13 +54,13 @@ class JoinedFlic(Candidate):
         name = silo.name
         client = in_space(silo, range(silo.data.schema.dim), silo.data.schema.space)
         data = FederatedData("newcomer", task, (client,))
-        engine = Engine.of(FlicNetwork.method, settings, data, seed=seed)
+        engine = Engine.of(FLIC.method, settings, data, seed=seed)
         server = ServerState(0, self._shared)
         state: Mapping[str, Tensor] | None = None
         for stage in ("prepare", "adapt"):
             state = engine.do(Job(stage, server, (name,), [state])).states[name]
         return NetworkModel(
-            method=FlicNetwork.method,
+            method=FLIC.method,
             settings=settings,
             task=task,
             schema=client.schema,
@@ -124,7 +124,7 @@ def join(fitted: FittedFederation, table: SiloTable, *, workers: int = 1) -> Fit
         name: candidate for name, candidate in CANDIDATES.items() if not candidate.federated
     }
     if fitted.shared:
-        offered[FlicNetwork.name] = JoinedFlic(fitted.shared)
+        offered[FLIC.name] = JoinedFlic(fitted.shared)
     if fitted.linked is not None:
         offered[LinkedColumns.name] = JoinedLinked(fitted.linked)
     offered[Mix.name] = CANDIDATES[Mix.name]

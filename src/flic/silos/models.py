@@ -1,12 +1,12 @@
-"""What a client has after a fit: a model of its own encoded rows, whoever helped to learn it.
+"""Models of a client after a fit: networks, linked columns and mixes.
 
-Part 6 of the flow, for tables. A model is plain values and tensors; nothing it saves is code.
+A model is plain values and tensors; nothing it saves is code.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -15,91 +15,14 @@ from torch import Tensor
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification, Regression, Task
-from flic.engine.clients import Clients
+from flic.engine.engine import Engine
 from flic.errors import ConfigError, DamagedModel
 from flic.method_settings import MethodSettings
-from flic.methods import build_method
 from flic.methods.linked.client import apply_mix
 from flic.methods.linked.client_sums import Sent
-from flic.methods.protocol import Method, ServerState
+from flic.methods.protocol import ServerState
+from flic.silos.estimator_models import BoostedModel, LinearModel
 from flic.silos.model import Features, Model, Saved, log_probabilities, tempered
-
-
-@dataclass(frozen=True, eq=False)
-class LinearModel(Model):
-    """Scores x W + b: discriminant analysis, or ridge regression."""
-
-    kind: ClassVar[str] = "linear"
-    weights: np.ndarray  # [features, outputs]
-    bias: np.ndarray  # [outputs], −∞ for classes not held
-    is_regression: bool
-
-    def predict(self, rows: Features) -> np.ndarray:
-        scores = rows.standard.astype(float) @ self.weights + self.bias
-        return scores if self.is_regression else log_probabilities(scores)
-
-    def reads(self, features: Sequence[str]) -> bool:
-        return len(features) == len(self.weights)
-
-    def save(self) -> Saved:
-        tensors = {"weights": torch.from_numpy(self.weights), "bias": torch.from_numpy(self.bias)}
-        return Saved(self.kind, {}, tensors)
-
-    @classmethod
-    def load(cls, saved: Saved, task: Task) -> "LinearModel":
-        weights, bias = (saved.tensors[name].numpy() for name in ("weights", "bias"))
-        outputs = (task.num_outputs,)
-        if weights.ndim != 2 or bias.shape != outputs or weights.shape[1:] != outputs:
-            raise DamagedModel(
-                f"a linear model has weights {weights.shape} and bias {bias.shape}; expected "
-                f"{task.num_outputs} outputs. Fit the federation again."
-            )
-        return cls(weights, bias, isinstance(task, Regression))
-
-
-@dataclass(frozen=True, eq=False)
-class BoostedModel(Model):
-    """Gradient boosted trees of scikit-learn."""
-
-    kind: ClassVar[str] = "boosting"
-    #: The only type beyond skops' own list that a file of ours holds; never read from the file.
-    TRUSTED: ClassVar[Sequence[str]] = (
-        "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
-    )
-    estimator: Any
-    num_outputs: int
-    is_regression: bool
-    source: bytes = b""  # the file it was read from; skops writes the same trees differently
-
-    def predict(self, rows: Features) -> np.ndarray:
-        x = rows.standard
-        if self.is_regression:
-            return self.estimator.predict(x)[:, None]
-        probabilities = np.zeros((len(x), self.num_outputs))
-        probabilities[:, self.estimator.classes_] = self.estimator.predict_proba(x)
-        with np.errstate(divide="ignore"):
-            return np.log(probabilities)
-
-    def reads(self, features: Sequence[str]) -> bool:
-        return len(features) == self.estimator.n_features_in_
-
-    def save(self) -> Saved:
-        import skops.io
-
-        return Saved(self.kind, {}, trees=self.source or skops.io.dumps(self.estimator))
-
-    @classmethod
-    def load(cls, saved: Saved, task: Task) -> "BoostedModel":
-        import skops.io
-
-        try:
-            estimator = skops.io.loads(saved.trees, trusted=list(cls.TRUSTED))
-        except Exception as error:  # skops raises what the broken part happens to raise
-            raise DamagedModel(
-                f"a boosted model cannot be read ({error}); expected the file that flic wrote. "
-                "Fit the federation again."
-            ) from error
-        return cls(estimator, task.num_outputs, isinstance(task, Regression), saved.trees)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,18 +52,14 @@ class NetworkModel(Model):
     # products of many rows and of one are rounded differently.
 
     @cached_property
-    def _roster(self) -> Clients:
+    def _engine(self) -> Engine:
         data = FederatedData("prediction", self.task, (self.client,))
-        return Clients(data, self.settings.embedding, dtype=torch.float64)
-
-    @cached_property
-    def _algorithm(self) -> Method:
-        population = self._roster.population
-        return build_method(self.method, self.settings, population, seed=0, dtype=torch.float64)
+        return Engine.of(self.method, self.settings, data, seed=0, dtype=torch.float64)
 
     def _refuse_other_shapes(self) -> None:
         """Refuse private tensors that are not those of a new client, of which some would fit in."""
-        new = self._algorithm.init_client(self.client, self._roster.architecture(self.client.name))
+        phi = self._engine.clients.architecture(self.client.name)
+        new = self._engine.method.init_client(self.client, phi)
         wrong = [
             name
             for name in {**new, **self.private}
@@ -154,13 +73,13 @@ class NetworkModel(Model):
             raise KeyError(", ".join(wrong))
 
     def predict(self, rows: Features) -> np.ndarray:
-        clients, names = self._roster, [self.client.name]
+        clients, names = self._engine.clients, [self.client.name]
         x = torch.from_numpy(np.ascontiguousarray(rows.standard[:, list(self.inputs)]))
         labels = torch.zeros(len(x), dtype=self.client.train.y.dtype)
         stack = clients.stack(names, [_double(self.private)])
         server = ServerState(0, _double(self.shared))
         data = clients.stacked_data(names)
-        [scores] = self._algorithm.predict(server, stack, data, [Split(x, labels)])
+        [scores] = self._engine.method.predict(server, stack, data, [Split(x, labels)])
         if isinstance(self.task, Classification):
             return log_probabilities(scores.numpy())
         return scores.numpy()

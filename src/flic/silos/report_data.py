@@ -14,7 +14,7 @@ from flic.engine.journal import Record
 from flic.methods.network import NetworkMethod
 from flic.runs.latent import alignment, held_out, latent, read
 from flic.silos.candidate import STACK_WIDTH
-from flic.silos.candidates import FlicNetwork, Run
+from flic.silos.candidates import FLIC, NetworkCandidate, Run
 from flic.silos.evaluator import Evaluator
 from flic.silos.metrics import figures
 from flic.silos.model import log_probabilities, tempered
@@ -28,8 +28,8 @@ def report_data(bench: Evaluator, rows: Rows, temperature: float | None) -> dict
 
     The temperature is that of flic on the training rows, as in the verdict.
     """
-    candidate = bench.offered.get(FlicNetwork.name)
-    if FlicNetwork.name not in bench.served or not isinstance(candidate, FlicNetwork):
+    candidate = bench.offered.get(FLIC.name)
+    if FLIC.name not in bench.served or not isinstance(candidate, NetworkCandidate):
         return {}
     scores: list[dict[str, float]] = []
 

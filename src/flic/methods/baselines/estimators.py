@@ -69,7 +69,7 @@ class PerClientEstimator(Method):
         scores = torch.full((len(split), self.population.task.num_outputs), float("-inf"))
         if not len(split):
             return scores
-        model = self._fitted(client)
+        model = self.fitted(client)
         if self.is_regression:
             return torch.from_numpy(model.predict(split.x.numpy())).to(self.dtype)[:, None]
         probabilities = model.predict_proba(split.x.numpy())
@@ -77,7 +77,8 @@ class PerClientEstimator(Method):
         scores[:, model.classes_] = torch.from_numpy(np.log(probabilities.clip(floor))).float()
         return scores
 
-    def _fitted(self, client: ClientData) -> Any:
+    def fitted(self, client: ClientData) -> Any:
+        """The estimator, fitted to a client's training rows."""
         x, y = client.train.x.numpy(), client.train.y.numpy()
         try:
             return self.estimator().fit(x, y)

@@ -1,0 +1,127 @@
+"""Models that scikit-learn's estimators leave to a client, as plain values."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from flic.data.client_data import ClientData
+from flic.data.task import Regression, Task
+from flic.errors import DamagedModel
+from flic.methods.baselines.estimators import PerClientEstimator, PooledLda, Ridge
+from flic.silos.model import Features, Model, Saved, log_probabilities
+
+
+@dataclass(frozen=True, eq=False)
+class LinearModel(Model):
+    """Scores x W + b: discriminant analysis, or ridge regression."""
+
+    kind: ClassVar[str] = "linear"
+    weights: np.ndarray  # [features, outputs]
+    bias: np.ndarray  # [outputs], −∞ for classes not held
+    is_regression: bool
+
+    def predict(self, rows: Features) -> np.ndarray:
+        scores = rows.standard.astype(float) @ self.weights + self.bias
+        return scores if self.is_regression else log_probabilities(scores)
+
+    def reads(self, features: Sequence[str]) -> bool:
+        return len(features) == len(self.weights)
+
+    def save(self) -> Saved:
+        tensors = {"weights": torch.from_numpy(self.weights), "bias": torch.from_numpy(self.bias)}
+        return Saved(self.kind, {}, tensors)
+
+    @classmethod
+    def load(cls, saved: Saved, task: Task) -> "LinearModel":
+        weights, bias = (saved.tensors[name].numpy() for name in ("weights", "bias"))
+        outputs = (task.num_outputs,)
+        if weights.ndim != 2 or bias.shape != outputs or weights.shape[1:] != outputs:
+            raise DamagedModel(
+                f"a linear model has weights {weights.shape} and bias {bias.shape}; expected "
+                f"{task.num_outputs} outputs. Fit the federation again."
+            )
+        return cls(weights, bias, isinstance(task, Regression))
+
+    @classmethod
+    def of_lda(cls, fitted: PooledLda, outputs: int) -> "LinearModel":
+        """Discriminant analysis; classes that a client does not hold get −∞."""
+        weights = np.zeros((len(fitted.weights_), outputs))
+        bias = np.full(outputs, -np.inf)
+        weights[:, fitted.classes_], bias[fitted.classes_] = fitted.weights_, fitted.bias_
+        return cls(weights, bias, is_regression=False)
+
+    @classmethod
+    def of_ridge(cls, fitted: Any) -> "LinearModel":
+        """Ridge regression behind a scaler, which becomes part of the weights."""
+        scaler, ridge = fitted
+        weights = np.asarray(ridge.coef_) / scaler.scale_
+        bias = np.asarray(ridge.intercept_) - scaler.mean_ @ weights
+        return cls(weights[:, None], bias[None], is_regression=True)
+
+    @classmethod
+    def of_one_class(cls, label: int, features: int, outputs: int) -> "LinearModel":
+        """The class that is the only one of some training rows."""
+        bias = np.full(outputs, -np.inf)
+        bias[label] = 0.0
+        return cls(np.zeros((features, outputs)), bias, is_regression=False)
+
+
+@dataclass(frozen=True, eq=False)
+class BoostedModel(Model):
+    """Gradient boosted trees of scikit-learn."""
+
+    kind: ClassVar[str] = "boosting"
+    #: The only type beyond skops' own list that a file of ours holds; never read from the file.
+    TRUSTED: ClassVar[Sequence[str]] = (
+        "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    )
+    estimator: Any
+    num_outputs: int
+    is_regression: bool
+    source: bytes = b""  # the file it was read from; skops writes the same trees differently
+
+    def predict(self, rows: Features) -> np.ndarray:
+        x = rows.standard
+        if self.is_regression:
+            return self.estimator.predict(x)[:, None]
+        probabilities = np.zeros((len(x), self.num_outputs))
+        probabilities[:, self.estimator.classes_] = self.estimator.predict_proba(x)
+        with np.errstate(divide="ignore"):
+            return np.log(probabilities)
+
+    def reads(self, features: Sequence[str]) -> bool:
+        return len(features) == self.estimator.n_features_in_
+
+    def save(self) -> Saved:
+        import skops.io
+
+        return Saved(self.kind, {}, trees=self.source or skops.io.dumps(self.estimator))
+
+    @classmethod
+    def load(cls, saved: Saved, task: Task) -> "BoostedModel":
+        import skops.io
+
+        try:
+            estimator = skops.io.loads(saved.trees, trusted=list(cls.TRUSTED))
+        except Exception as error:  # skops raises what the broken part happens to raise
+            raise DamagedModel(
+                f"a boosted model cannot be read ({error}); expected the file that flic wrote. "
+                "Fit the federation again."
+            ) from error
+        return cls(estimator, task.num_outputs, isinstance(task, Regression), saved.trees)
+
+
+def exported(method: PerClientEstimator, client: ClientData) -> Model:
+    """A client's model from a method that fits an estimator for it."""
+    outputs = method.population.task.num_outputs
+    if not method.is_regression and len(client.classes) == 1:  # nothing to tell apart
+        return LinearModel.of_one_class(client.classes[0], client.schema.dim, outputs)
+    fitted = method.fitted(client)
+    if isinstance(fitted, PooledLda):
+        return LinearModel.of_lda(fitted, outputs)
+    if isinstance(method, Ridge):
+        return LinearModel.of_ridge(fitted)
+    return BoostedModel(fitted, outputs, method.is_regression)
