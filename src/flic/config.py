@@ -3,13 +3,12 @@
 A preset fills the method's settings; the file overrides single keys of it; `--set` overrides both.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
 from flic.data.source import PROBLEMS, DataConfig
 from flic.errors import ConfigError
@@ -17,7 +16,7 @@ from flic.method_settings import MethodSettings, refuse_endless
 from flic.methods import METHODS
 from flic.networks.sharing import RULES
 from flic.presets import PRESETS
-from flic.settings import Section, explain, merge, parse_assignment, read_toml
+from flic.settings import Section, merge, parse_assignment, read_toml, validated
 
 
 class EvaluationConfig(Section):
@@ -81,15 +80,7 @@ class RunConfig(MethodSettings):
 
 def validate(raw: Mapping[str, Any], *, source: str) -> RunConfig:
     """Validate a configuration; one error lists every bad key, with what is expected."""
-    try:
-        # Through JSON, whose strict mode accepts lists for tuples but not text for numbers.
-        config = RunConfig.model_validate_json(json.dumps(raw, default=str), strict=True)
-    except ValidationError as error:
-        lines = [
-            f"{source}:",
-            *(explain(problem, RunConfig, PROBLEMS) for problem in error.errors()),
-        ]
-        raise ConfigError("\n  ".join(lines)) from None
+    config = validated(RunConfig, raw, source=source, variants=PROBLEMS)
     if config.training.personalisation not in RULES:
         raise ConfigError(
             f"{source}:\n  training.personalisation: got {config.training.personalisation!r}; "

@@ -138,6 +138,11 @@ def write_atomically(path: Path, content: bytes, *, mode: int = PRIVATE) -> None
     _sync_folder(path.parent)
 
 
+def write_json(path: Path, value: object) -> None:
+    """Write plain values as a JSON file, whole."""
+    write_atomically(path, json.dumps(value, indent=1, ensure_ascii=False).encode())
+
+
 def open_with(path: Path, how: str, *, mode: int = PRIVATE, **options: Any) -> IO[Any]:
     """Open a file as `open` does; a new file has this mode from the start."""
     return open(path, how, opener=lambda name, flags: os.open(name, flags, mode), **options)

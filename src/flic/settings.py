@@ -7,9 +7,9 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from flic.errors import ConfigError
 from flic.files import MOST_LEVELS, read_bytes, refuse_deep, too_deep
@@ -21,6 +21,9 @@ _PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')"""
 _LONG_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MOST_LEVELS}}}")
 
 _SHOWN = 200  # letters of a bad value
+
+
+S = TypeVar("S", bound=BaseModel)
 
 
 class Section(BaseModel):
@@ -110,6 +113,54 @@ def refuse_beyond_memory(needed: Mapping[str, int], *, source: str) -> None:
 
 def _gigabytes(size: int) -> str:
     return f"{min(size // 2**30, 10**12):,}"  # larger numbers tell nothing more
+
+
+def strictly(model: type[S], raw: Mapping[str, Any]) -> S:
+    """A section from plain values, without turning texts into numbers.
+
+    Through JSON, whose strict mode takes lists for tuples.
+
+    Raises:
+        ValidationError: some keys are not what they must be.
+    """
+    return model.model_validate_json(json.dumps(raw, default=str), strict=True)
+
+
+def validated(
+    model: type[S],
+    raw: Mapping[str, Any],
+    *,
+    source: str,
+    variants: Mapping[str, type[BaseModel]] | None = None,
+    within: Mapping[str, type[BaseModel]] | None = None,
+) -> S:
+    """A section from plain values, or one error that lists every bad key.
+
+    Args:
+        model: the kind of section.
+        raw: the values.
+        source: where they come from, for the error.
+        variants: models of a tagged union by tag.
+        within: models of keys that hold the settings of another section as plain values.
+    """
+    try:
+        return strictly(model, raw)
+    except ValidationError as error:
+        problems = error.errors()
+        said = [_explain_within(problem, model, variants, within or {}) for problem in problems]
+        raise ConfigError("\n  ".join([f"{source}:", *said])) from None
+
+
+def _explain_within(
+    problem: Mapping[str, Any],
+    model: type[BaseModel],
+    variants: Mapping[str, type[BaseModel]] | None,
+    within: Mapping[str, type[BaseModel]],
+) -> str:
+    first, *rest = problem["loc"] or ("",)
+    if first not in within or not rest:
+        return explain(problem, model, variants)
+    return f"{first}.{explain({**problem, 'loc': rest}, within[first])}"
 
 
 def explain(

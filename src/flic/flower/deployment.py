@@ -29,11 +29,11 @@ from flic.flower.coordinator import Coordinator
 from flic.flower.keeper import is_wanted, release, superlink
 from flic.flower.members import write_json
 from flic.flower.processes import Service, ask_flower, environment, script
-from flic.flower.settings import FederationSettings, validated
+from flic.flower.settings import FederationSettings
 from flic.flower.supernode import COMPONENTS
 from flic.flower.training import OnRound, Tell, Training
 from flic.notation import toml_text
-from flic.settings import Section
+from flic.settings import Section, validated
 
 FACTS = "deployment.json"
 READY_S = 90.0

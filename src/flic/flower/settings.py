@@ -4,17 +4,15 @@ The coordinator keeps it as JSON and sends it along with every request, so no si
 anything by hand.
 """
 
-import json
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal, Self, TypeVar
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from flic.data.task import Classification, Regression, Task, TaskName
-from flic.errors import ConfigError
 from flic.method_settings import MethodSettings
-from flic.settings import Section, explain, merge
+from flic.settings import Section, merge, validated
 from flic.silos.settings import NETWORK
 
 #: Methods that send no φ: `within-space` and `fedavg` share it, the others share nothing.
@@ -159,22 +157,5 @@ class FederationSettings(Section):
 
 def federation_settings(raw: Mapping[str, Any], *, source: str) -> FederationSettings:
     """The settings, or one error that lists every bad key."""
-    return validated(FederationSettings, raw, source=source)
-
-
-def validated(model: type[S], raw: Mapping[str, Any], *, source: str) -> S:
-    """A section from plain values, or one error that lists every bad key."""
-    try:
-        # Through JSON, whose strict mode takes lists for tuples but no text for numbers.
-        return model.model_validate_json(json.dumps(raw, default=str), strict=True)
-    except ValidationError as error:
-        lines = [f"{source}:", *(_explain(problem, model) for problem in error.errors())]
-        raise ConfigError("\n  ".join(lines)) from None
-
-
-def _explain(problem: Mapping[str, Any], model: type[Section]) -> str:
-    """One sentence for one problem, of the federation itself or of its networks."""
-    first, *rest = problem["loc"] or ("",)
-    if first != "network" or not rest:
-        return explain(problem, model)
-    return f"network.{explain({**problem, 'loc': rest}, MethodSettings)}"
+    within = {"network": MethodSettings}
+    return validated(FederationSettings, raw, source=source, within=within)

@@ -29,7 +29,6 @@ from flic.flower.settings import (
     NUMBER_BYTES,
     FederationSettings,
     federation_settings,
-    validated,
 )
 from flic.flower.silo_engine import LinkedSiloEngine, SiloEngine, Trained
 from flic.flower.silo_run import FACTS, ROWS, SiloRun, rows_of
@@ -39,7 +38,7 @@ from flic.methods.linked.agreement import DETAILS
 from flic.methods.protocol import ServerState
 from flic.notation import toml_key
 from flic.seeding import derive_seed
-from flic.settings import merge, read_toml
+from flic.settings import merge, read_toml, validated
 from flic.silos.encoding import EncodedSilo, encode
 from flic.silos.fitted import FittedClient
 from flic.tables import Client, SiloTable, load_client

@@ -13,7 +13,6 @@ DIR/
 Every checkpoint records its settings, data and code; a run resumes only from its own.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -35,7 +34,7 @@ from flic.engine.rounds import Schedule
 from flic.engine.runners import local_rounds, one_thread, open_jobs
 from flic.engine.sampling import num_active
 from flic.errors import RunFolderError
-from flic.files import alone_in, make_folder, read_json, write_atomically
+from flic.files import alone_in, make_folder, read_json, write_atomically, write_json
 from flic.runs.metrics import Outcome, Record, round_scores
 
 OnStep = Callable[[Record, int, int], None]
@@ -85,7 +84,7 @@ def create(folder: Path, config: RunConfig) -> None:
     refuse_impossible([config])
     make_folder(folder)
     folder.chmod(0o700)  # also if the folder existed, empty
-    _write_json(folder / "config.json", config.model_dump(mode="json"))
+    write_json(folder / "config.json", config.model_dump(mode="json"))
 
 
 def refuse_impossible(configs: Sequence[RunConfig]) -> None:
@@ -146,7 +145,7 @@ def _resume(
     notices = [finding.message for finding in refuse_unusable(data)]
     journal = DiskJournal(folder / CHECKPOINTS, origin_of(config, data))
     if not (folder / "run.json").exists():
-        _write_json(folder / "run.json", environment())
+        write_json(folder / "run.json", environment())
     for message in journal.notices:
         on_damage(message)
     told = _advance(config, data, journal, workers=workers, on_step=on_step)
@@ -204,10 +203,10 @@ def engine_of(config: RunConfig, data: FederatedData) -> Engine:
 def write_results(folder: Path, records: Sequence[Record], notices: Sequence[str]) -> Outcome:
     """Write the results of a finished run, and return its outcome."""
     outcome = Outcome.of(records)
-    _write_json(folder / "rounds.json", [_round(record) for record in records])
-    _write_json(folder / "timings.json", [{k: r[k] for k in TIMINGS} for r in records])
+    write_json(folder / "rounds.json", [_round(record) for record in records])
+    write_json(folder / "timings.json", [{k: r[k] for k in TIMINGS} for r in records])
     write_atomically(folder / "clients.parquet", _clients_table(records))
-    _write_json(folder / "summary.json", outcome.summary() | {"notices": list(notices)})
+    write_json(folder / "summary.json", outcome.summary() | {"notices": list(notices)})
     return outcome
 
 
@@ -231,7 +230,3 @@ def _clients_table(records: Sequence[Record]) -> bytes:
     buffer = BytesIO()
     pq.write_table(pa.Table.from_pylist(rows), buffer)
     return buffer.getvalue()
-
-
-def _write_json(path: Path, value: object) -> None:
-    write_atomically(path, json.dumps(value, indent=1, ensure_ascii=False).encode())

@@ -3,18 +3,17 @@
 The `[fit]` table of a federation.toml, or the keyword arguments of `Federation.fit`.
 """
 
-import json
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
 from flic.data.task import Task, TaskName
 from flic.errors import ConfigError
 from flic.method_settings import MetaClasses, MethodSettings, refuse_endless
 from flic.presets import PRESETS
-from flic.settings import Section, explain, merge
+from flic.settings import Section, merge, validated
 
 ClassMetric = Literal["accuracy", "balanced_accuracy", "auroc", "log_loss", "calibration_error"]
 ResponseMetric = Literal["r2", "rmse", "mae"]
@@ -82,11 +81,8 @@ class FitSettings(Section):
 
 def fit_settings(raw: Mapping[str, Any], *, task: TaskName, source: str) -> FitSettings:
     """The settings, or one error that lists every bad key."""
-    try:
-        settings = FitSettings.model_validate_json(json.dumps(raw, default=str), strict=True)
-    except ValidationError as error:
-        lines = [f"{source}:", *(_explain(problem) for problem in error.errors())]
-        raise ConfigError("\n  ".join(lines)) from None
+    within = {"network": MethodSettings}
+    settings = validated(FitSettings, raw, source=source, within=within)
     refuse_endless(settings.method, source=f"{source}, network")
     kind = ClassMetric if task == "classification" else ResponseMetric
     if settings.metric is not None and settings.metric not in get_args(kind):
@@ -95,11 +91,3 @@ def fit_settings(raw: Mapping[str, Any], *, task: TaskName, source: str) -> FitS
             f"of {', '.join(get_args(kind))}."
         )
     return settings
-
-
-def _explain(problem: Mapping[str, Any]) -> str:
-    """One sentence for one problem, of the fit itself or of its networks."""
-    first, *rest = problem["loc"]
-    if first != "network" or not rest:
-        return explain(problem, FitSettings)
-    return f"network.{explain({**problem, 'loc': rest}, MethodSettings)}"

@@ -3,7 +3,6 @@
 docs/federation-file.md explains every key. `loading` checks the rows themselves.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +11,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from flic.data.task import TaskName
 from flic.errors import ConfigError
-from flic.settings import Section, explain, read_toml
+from flic.settings import Section, explain, read_toml, strictly
 from flic.tables.databases import MAX_SECONDS
 from flic.tables.declared import Declared, Raw
 from flic.tables.labels import LabelNames
@@ -124,8 +123,7 @@ def refuse_unclear(file: FederationFile) -> None:
 
 def _validated(model: type[S], raw: Mapping[str, Any]) -> tuple[S | None, list[str]]:
     try:
-        # Through JSON, whose strict mode accepts lists for tuples but not text for numbers.
-        return model.model_validate_json(json.dumps(raw, default=str), strict=True), []
+        return strictly(model, raw), []
     except ValidationError as error:
         found = error.errors()
     problems = [explain(problem, model) for problem in found]
