@@ -2,22 +2,17 @@
 
 import os
 import signal
-import socket
 import stat
 import subprocess
-import threading
 from contextlib import suppress
 from pathlib import Path
 
-import httpx
 import pytest
-from flwr.supercore.retry import make_simple_http_retry_invoker
 
 import flic
 from flic.flower.log import LOG, events, note
 from flic.flower.membership import standing
 from flic.flower.processes import environment, script
-from flic.flower.supernode import trying_again
 
 ADMITTED = "INFO : SuperNode ID: 77\n"
 LOST = "WARNING : Connection attempt failed, retrying in 0.37 seconds\n"
@@ -45,28 +40,6 @@ def test_nobody_else_reads_a_silo_s_log(tmp_path):
     note(tmp_path, "failed", message="row 4 has no age")
     assert stat.S_IMODE((tmp_path / LOG).stat().st_mode) == 0o600
     assert [line["message"][4] for line in events(tmp_path)] == ["3", "4"]
-
-
-@pytest.mark.parametrize(("answer", "tries"), [(b"", 3), (b"HTTP/1.1 400 no TLS\r\n\r\n", 1)])
-def test_a_handshake_that_is_cut_off_is_tried_again(answer, tries):
-    visits = []
-
-    def hang_up():
-        with suppress(OSError):
-            while True:
-                visitor, _ = server.accept()
-                visits.append(visitor.recv(1000))
-                visitor.sendall(answer)
-                visitor.close()
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        threading.Thread(target=hang_up, daemon=True).start()
-        invoker = trying_again(make_simple_http_retry_invoker())
-        invoker.max_tries, invoker.wait_function = 3, lambda seconds: None
-        with pytest.raises(httpx.ConnectError):
-            invoker.invoke(httpx.get, f"https://127.0.0.1:{server.getsockname()[1]}")
-        server.shutdown(socket.SHUT_RDWR)
-    assert len(visits) == tries
 
 
 # A connection that is lost for good as soon as it is there.

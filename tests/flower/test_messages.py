@@ -10,10 +10,8 @@ from hospitals import settings_of
 
 from flic.errors import ConfigError, FederationError, IncompatibleUpdate
 from flic.flower.messages import (
-    RAW,
     Reply,
     Request,
-    cap_tensors,
     pack_reply,
     pack_request,
     read_reply,
@@ -212,16 +210,3 @@ def test_a_name_that_the_server_does_not_share_is_refused():
     content["update"]["embedding.0.weight"] = array()
     with pytest.raises(IncompatibleUpdate, match=r"'embedding\.0\.weight', which the server"):
         read(content)
-
-
-def test_little_that_says_it_is_much_is_not_unpacked(monkeypatch):
-    monkeypatch.setattr(Array, "inflate", Array.inflate)  # put back after the test
-    large = Array(dtype="float32", shape=(7_000_000,), stype=RAW, data=bytes(28_000_000))
-    content, chunks = large.deflate(), large.children
-    assert len(chunks) == 2  # all but the last are alike, and travel once
-    cap_tensors(28_000_000)
-    assert len(Array.inflate(content, chunks).data) == 28_000_000
-    assert Array.inflate(content, chunks).shape == (7_000_000,)
-    cap_tensors(27_999_999)
-    with pytest.raises(ValueError, match="28000000 bytes; expected 27999999"):
-        Array.inflate(content, chunks)

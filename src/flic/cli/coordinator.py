@@ -32,7 +32,7 @@ Hosts = Annotated[
 
 
 def need_flower(command: str) -> None:
-    """Refuse a command if flic was installed without Flower."""
+    """Refuse a command if flic was installed without Flower, or with another version."""
     try:
         import flwr  # noqa: F401
     except ImportError:
@@ -40,6 +40,9 @@ def need_flower(command: str) -> None:
             f"flic {command} runs on Flower, which is not installed. "
             "Run: pip install 'flic[flower]'"
         ) from None
+    from flic.flower.patches import refuse_other_version
+
+    refuse_other_version()
     need_pandas(command)
 
 

@@ -8,14 +8,14 @@ they still share nothing with each other. The arguments are flower-superexec's o
 import multiprocessing
 import os
 import signal
-from importlib import import_module
 from multiprocessing import forkserver
-from typing import Any
 
 from flwr.supercore.cli import flower_superexec
 from flwr.supercore.constant import TaskType
 from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
 from flwr.supercore.superexec.executor.types import ExecutionSpec, LaunchResult
+
+from flic.flower.patches import use_executor
 
 PRELOADED = ["flic.flower.client", "flwr.supernode.runtime.run_clientapp"]
 
@@ -44,8 +44,9 @@ class ForkingExecutor(SubprocessExecutor):
 def answer(address: str, token: str, parent: int) -> None:
     """Take the message from the SuperNode, which is on this machine, and answer it."""
     heed_interrupts()
-    run: Any = import_module("flwr.supernode.runtime.run_clientapp")
-    run.run_clientapp(
+    from flwr.supernode.runtime.run_clientapp import run_clientapp
+
+    run_clientapp(
         runtime_api_address=address,
         token=token,
         insecure=True,
@@ -64,9 +65,7 @@ def heed_interrupts() -> None:
 
 def main() -> None:
     """Run the SuperExec with forks in place of new processes."""
-    # By name: Flower calls this its own business.
-    superexec: Any = import_module("flwr.supercore.superexec.run_superexec")
-    superexec.get_executor = lambda *arguments, **named: ForkingExecutor()
+    use_executor(ForkingExecutor)
     flower_superexec()
 
 

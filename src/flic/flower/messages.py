@@ -12,10 +12,6 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
-from flwr.supercore.inflatable.inflatable_object import (
-    get_object_body,
-    get_object_children_ids_from_object_content,
-)
 from torch import Tensor
 
 from flic.engine.engine import EVALUATE
@@ -225,29 +221,6 @@ def _finite(value: object, name: str, who: str) -> float:
         f"{who}: the number of {name!r} is {str(value)[:20]}; expected one up to {LARGEST:g} in "
         "size. Look at what the silo computes."
     )
-
-
-_INFLATE = Array.inflate
-
-
-def cap_tensors(max_bytes: int) -> None:
-    """Let Flower make no tensor above so many bytes in this process.
-
-    A tensor names its chunks, any of them any number of times: a message of a few megabytes would
-    otherwise become as large as it likes before anybody can look at it. The last call counts.
-    """
-
-    def capped(object_content: bytes, children: dict[str, Any] | None = None) -> Array:
-        named = get_object_children_ids_from_object_content(object_content)
-        sizes = [len(getattr((children or {}).get(chunk), "data", b"")) for chunk in named]
-        told = json.loads(get_object_body(object_content, Array))
-        size = sum(sizes[place] for place in told["arraychunk_ids"])
-        if size > max_bytes:
-            raise ValueError(f"a tensor has {size} bytes; expected {max_bytes} at most")
-        return _INFLATE(object_content, children)
-
-    kind: Any = Array
-    kind.inflate = staticmethod(capped)
 
 
 # ---- tensors -------------------------------------------------------------------------------

@@ -7,9 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from flwr.app import Context, Message, MessageType
 from flwr.serverapp import Grid, ServerApp
@@ -21,7 +19,8 @@ from flic.files import alone_in
 from flic.flower.coordinator import Coordinator
 from flic.flower.exchange import Asked, Request
 from flic.flower.keeper import release
-from flic.flower.messages import cap_tensors, pack_request, read_reply
+from flic.flower.messages import pack_request, read_reply
+from flic.flower.patches import cap_tensors, cap_upload_wait
 from flic.flower.runner import SiloRunner
 from flic.methods.protocol import ServerState
 
@@ -40,15 +39,9 @@ def main(grid: Grid, context: Context) -> None:
     """Do all rounds that are not done yet."""
     coordinator = Coordinator.open(Path(str(context.run_config["coordinator-dir"])))
     cap_tensors(int(coordinator.settings.max_message_mb * 2**20))
-    _wait_for_no_part(min(UPLOAD_S, coordinator.settings.deadline_s))
+    cap_upload_wait(min(UPLOAD_S, coordinator.settings.deadline_s))
     for _ in conduct(coordinator, grid, patience_s=END_S):
         pass
-
-
-def _wait_for_no_part(seconds: float) -> None:
-    """Wait only so long for the parts of an answer that was announced; Flower would for 180 s."""
-    by_flower: Any = import_module("flwr.superlink.grid.http_grid")
-    by_flower.pull_objects = partial(by_flower.pull_objects, max_time=seconds)
 
 
 def conduct(coordinator: Coordinator, grid: Grid, *, patience_s: float = 0.0) -> Iterator[Record]:

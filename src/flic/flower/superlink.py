@@ -31,6 +31,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from flic.flower.door import VISITOR, Door, Limits, Server, within_descriptors
+from flic.flower.patches import serve_with
 from flic.flower.quota import Quota
 
 FOR_SILOS = ("/v1/fleet/", "/health")
@@ -246,7 +247,7 @@ def main() -> None:
         if not server.started:
             sys.exit("the SuperLink did not start")
 
-    uvicorn.run = serve
+    serve_with(serve)
     flower_superlink()
 
 

@@ -11,24 +11,19 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import tomllib
-from importlib import import_module
 from io import BytesIO
 from logging import getLogger
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
 from zipfile import BadZipFile, ZipFile
+
+from flic.flower.patches import check_bundles, retry_handshakes, shorten_waits
 
 PLAIN_FILES = {"pyproject.toml", ".info/CONTENT"}
 COMPONENTS = {"serverapp": "flic.flower.server:app", "clientapp": "flic.flower.client:app"}
 
-IDLE_S, IN_VAIN = 1.0, 60  # between questions to the coordinator, and how many in vain
 TASK_POLL_S = 0.2  # between questions of the executor, which stay on this machine
-
-#: What a handshake of TLS says when there is no use in trying again.
-HOPELESS = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER")
 
 log = getLogger("flwr")
 
@@ -50,38 +45,6 @@ def objection(bundle: bytes) -> str | None:
 
 def _components(content: bytes) -> dict[str, str]:
     return tomllib.loads(content.decode())["tool"]["flwr"]["app"]["components"]
-
-
-class Patience:
-    """Flower's waits between questions for messages: 3 s, which is most of a short round.
-
-    Shorter while a run goes on, and Flower's own again when there was none for a while.
-    """
-
-    def __init__(self) -> None:
-        self._in_vain = 0
-
-    def sleep(self, seconds: float) -> None:
-        """Wait, before asking for a message or for what the app makes of it."""
-        is_idle = seconds > IDLE_S
-        self._in_vain = self._in_vain + 1 if is_idle else 0
-        time.sleep(IDLE_S if is_idle and self._in_vain < IN_VAIN else seconds)
-
-
-def trying_again(invoker: Any) -> Any:
-    """What sends a silo's requests, going on after a handshake that was cut off or took too long.
-
-    Flower gives up for good at any error in which it finds "ssl", and its silo is deaf from then.
-    """
-    gives_up = invoker.should_giveup
-
-    def is_hopeless(error: Exception) -> bool:
-        if "ssl" in str(error).lower() and not any(sign in str(error) for sign in HOPELESS):
-            return False
-        return gives_up(error)
-
-    invoker.should_giveup = is_hopeless
-    return invoker
 
 
 def free_port() -> int:
@@ -118,23 +81,9 @@ def main() -> None:
     """Run the SuperNode with a look at every bundle."""
     from flwr.supernode.cli.flower_supernode import flower_supernode
 
-    # By name: Flower calls these its own business.
-    node: Any = import_module("flwr.supernode.start_client_internal")
-
-    settings_of = node.get_fused_config_from_fab
-
-    def settings_of_own(fab_file: Any, run: Any) -> Any:
-        reason = objection(fab_file)
-        if reason is None:
-            return settings_of(fab_file, run)
-        log.error("refused the app of run %s: %s.", run.run_id, reason)
-        raise node.RunNotRunningException  # by which Flower ignores a message and goes on
-
-    connection: Any = import_module("flwr.supernode.fleet_http_connection")
-    invoker = connection.make_simple_http_retry_invoker
-    connection.make_simple_http_retry_invoker = lambda: trying_again(invoker())
-    node.get_fused_config_from_fab = settings_of_own
-    node.time = Patience()
+    retry_handshakes()
+    check_bundles(objection)
+    shorten_waits()
     port = free_port()
     sys.argv += ["--host", "127.0.0.1", "--port", str(port), "--isolation", "process"]
     sys.argv += _start_executor(port)
