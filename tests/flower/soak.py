@@ -28,12 +28,12 @@ from hospitals import NODES, TINY, make_here, make_silo
 from flic.engine.checkpoint import DiskJournal, finished_records
 from flic.errors import FlicError
 from flic.flower.client import FAILED
-from flic.flower.deployment import Address, Deployment
 from flic.flower.log import events
-from flic.flower.membership import Membership, Server
-from flic.flower.processes import Service
+from flic.flower.ops.deployment import Address, Deployment
+from flic.flower.ops.membership import Membership, Server
+from flic.flower.ops.processes import Service
+from flic.flower.ops.supernode import free_port
 from flic.flower.settings import FederationSettings
-from flic.flower.supernode import free_port
 
 ROUNDS, DEADLINE_S = 8, 30.0
 PATIENCE_S = 900.0  # for a federation that is left alone again

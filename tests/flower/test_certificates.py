@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from flic.errors import ConfigError, RunFolderError
-from flic.flower import certificates, keys
+from flic.flower.ops import certificates, keys
 
 
 @pytest.fixture(scope="module")

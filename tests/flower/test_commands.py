@@ -20,9 +20,9 @@ from click import Group
 from typer.main import get_command
 
 from flic.cli.main import app, main
-from flic.flower.deployment import Deployment
+from flic.flower.ops.deployment import Deployment
+from flic.flower.ops.supernode import free_port
 from flic.flower.silo import SiloFolder
-from flic.flower.supernode import free_port
 from flic.tables import load_tables, read_federation
 
 pytestmark = pytest.mark.process
@@ -331,7 +331,7 @@ def test_plain_text_works_on_this_machine(flic, rows, tmp_path):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 def test_the_cost_of_flower_is_measured(flic, monkeypatch):
-    monkeypatch.setattr("flic.flower.benchmark.ROUNDS", 1)
+    monkeypatch.setattr("flic.flower.ops.benchmark.ROUNDS", 1)
     code, said = flic("coordinator bench --silos 2 --format json")
     assert code == 0, said
     (found,) = json.loads(said)

@@ -25,11 +25,11 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from flic.flower import certificates, keys
-from flic.flower.door import Limits
-from flic.flower.quota import IN_ALL, LONGEST, PER_SOURCE, Quota, one_line
-from flic.flower.superlink import SMALL, gated
-from flic.flower.supernode import free_port
+from flic.flower.ops import certificates, keys
+from flic.flower.ops.door import Limits
+from flic.flower.ops.quota import IN_ALL, LONGEST, PER_SOURCE, Quota, one_line
+from flic.flower.ops.superlink import SMALL, gated
+from flic.flower.ops.supernode import free_port
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="elsewhere loopback has one address alone"
@@ -204,9 +204,9 @@ FEW_FILES = """
 import resource, sys
 from pathlib import Path
 from starlette.responses import PlainTextResponse
-from flic.flower.door import Limits, within_descriptors
-from flic.flower.quota import Quota
-from flic.flower.superlink import gated
+from flic.flower.ops.door import Limits, within_descriptors
+from flic.flower.ops.quota import Quota
+from flic.flower.ops.superlink import gated
 resource.setrlimit(resource.RLIMIT_NOFILE, (40, 60))
 print(within_descriptors(1000), resource.getrlimit(resource.RLIMIT_NOFILE)[0], flush=True)
 certificate, key, port = sys.argv[1:]

@@ -18,10 +18,10 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from flic.flower import keys
-from flic.flower.door import VISITOR, Visitor
-from flic.flower.superlink import PART_OF_MESSAGE, START_OF_MESSAGE, Gate
-from flic.flower.supernode import COMPONENTS, objection
+from flic.flower.ops import keys
+from flic.flower.ops.door import VISITOR, Visitor
+from flic.flower.ops.superlink import PART_OF_MESSAGE, START_OF_MESSAGE, Gate
+from flic.flower.ops.supernode import COMPONENTS, objection
 
 LARGEST = 1000
 

@@ -14,11 +14,11 @@ from wire import inspect_answer, total, words_of
 
 from flic.engine.journal import MemoryJournal
 from flic.errors import FederationError, FlicError
-from flic.flower.benchmark import simulated
-from flic.flower.keeper import is_wanted, want
 from flic.flower.log import events
 from flic.flower.messages import RAW
+from flic.flower.ops.benchmark import simulated
 from flic.flower.server import app, conduct
+from flic.flower.wanted import is_wanted, want
 from flic.settings import merge
 
 

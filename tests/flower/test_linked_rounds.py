@@ -11,8 +11,8 @@ from flwr.proto.message_pb2 import Message as ProtoMessage
 from hospitals import COLUMNS, make_here, rows_of
 
 from flic.errors import FederationError
-from flic.flower.benchmark import simulated
 from flic.flower.log import events
+from flic.flower.ops.benchmark import simulated
 from flic.flower.pooling import feature_keys
 from flic.flower.silo import held_out
 from flic.methods.linked.sums import SENT

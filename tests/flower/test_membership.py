@@ -11,8 +11,8 @@ import pytest
 
 import flic
 from flic.flower.log import LOG, events, note
-from flic.flower.membership import standing
-from flic.flower.processes import environment, script
+from flic.flower.ops.membership import standing
+from flic.flower.ops.processes import environment, script
 
 ADMITTED = "INFO : SuperNode ID: 77\n"
 LOST = "WARNING : Connection attempt failed, retrying in 0.37 seconds\n"

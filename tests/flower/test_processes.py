@@ -21,14 +21,14 @@ from wire import Recorder, answers, inspect_answer, requests, rows_on_disk, size
 import flic
 from flic.engine.checkpoint import DiskJournal, finished_records
 from flic.errors import FederationError
-from flic.flower import certificates
-from flic.flower.benchmark import clients, simulated
 from flic.flower.coordinator import Coordinator
 from flic.flower.log import events
-from flic.flower.loopback import on_loopback
-from flic.flower.membership import Membership, Server
+from flic.flower.ops import certificates
+from flic.flower.ops.benchmark import clients, simulated
+from flic.flower.ops.loopback import on_loopback
+from flic.flower.ops.membership import Membership, Server
+from flic.flower.ops.processes import Service, ask_flower, environment, script
 from flic.flower.pooling import FIRST
-from flic.flower.processes import Service, ask_flower, environment, script
 from flic.flower.settings import FederationSettings
 from flic.flower.silo import SiloFolder
 

@@ -12,10 +12,10 @@ import pytest
 
 from flic.errors import FederationError
 from flic.flower.coordinator import Coordinator
-from flic.flower.keeper import is_wanted
-from flic.flower.processes import Service, environment
+from flic.flower.ops.processes import Service, environment
+from flic.flower.ops.training import Training
 from flic.flower.settings import FederationSettings
-from flic.flower.training import Training
+from flic.flower.wanted import is_wanted
 
 pytestmark = [
     pytest.mark.process,
@@ -206,7 +206,7 @@ def test_a_long_log_is_put_aside_while_the_program_runs(service, tmp_path):
 def test_the_work_of_a_silo_ends_with_it_however_it_was_started():
     """A shell has what it starts in the background ignore the signal by which Flower ends it."""
     code = (
-        "import signal; from flic.flower.executor import heed_interrupts; heed_interrupts(); "
+        "import signal; from flic.flower.ops.executor import heed_interrupts; heed_interrupts(); "
         "signal.raise_signal(signal.SIGINT); print('goes on')"
     )
     ignore = 'trap \'\' INT; exec "$0" -c "$1"'

@@ -18,10 +18,10 @@ from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 from google.protobuf.unknown_fields import UnknownFieldSet
 from safetensors.torch import load_file
 
-from flic.flower.membership import Server
+from flic.flower.ops.membership import Server
+from flic.flower.ops.supernode import free_port
 from flic.flower.settings import NUMBER_BYTES, FederationSettings
 from flic.flower.silo import Leaving, SiloFolder
-from flic.flower.supernode import free_port
 
 
 class Recorder:

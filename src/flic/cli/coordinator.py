@@ -14,7 +14,7 @@ from flic.errors import ConfigError
 
 if TYPE_CHECKING:
     from flic.engine.journal import Record
-    from flic.flower.deployment import Deployment
+    from flic.flower.ops.deployment import Deployment
 
 app = typer.Typer(
     help="Run the coordinator of a federation between machines.", no_args_is_help=True
@@ -48,7 +48,7 @@ def need_flower(command: str) -> None:
 
 def _open(folder: Path) -> "Deployment":
     need_flower("coordinator")
-    from flic.flower.deployment import Deployment
+    from flic.flower.ops.deployment import Deployment
 
     return Deployment.open(folder)
 
@@ -79,7 +79,7 @@ def init(
 ) -> None:
     """Make a coordinator: settings, certificates, and folders that only you can read."""
     need_flower("coordinator init")
-    from flic.flower.deployment import Address, Deployment
+    from flic.flower.ops.deployment import Address, Deployment
     from flic.flower.settings import federation_settings
     from flic.settings import merge, parse_assignment
 
@@ -228,7 +228,7 @@ def bench(
 ) -> None:
     """Measure Flower's cost on this machine: seconds and bytes per round, by number of silos."""
     need_flower("coordinator bench")
-    from flic.flower.benchmark import measure
+    from flic.flower.ops.benchmark import measure
 
     with StepDisplay("bench", quiet=format == "json") as display:
         found = measure(

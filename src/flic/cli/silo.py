@@ -16,7 +16,7 @@ from flic.errors import ConfigError
 from flic.files import read_json
 
 if TYPE_CHECKING:
-    from flic.flower.membership import Membership
+    from flic.flower.ops.membership import Membership
     from flic.flower.settings import FederationSettings
     from flic.flower.silo import Leaving, SiloFolder
     from flic.tables import Client
@@ -43,7 +43,7 @@ def _folder(path: Path) -> Path:
 
 def _open(path: Path) -> "Membership":
     need_flower("silo")
-    from flic.flower.membership import Membership
+    from flic.flower.ops.membership import Membership
     from flic.flower.silo import SiloFolder
 
     return Membership(SiloFolder.open(_folder(path)))
@@ -89,7 +89,7 @@ def init(
 ) -> None:
     """Check your table, make your key, and show what will leave this machine."""
     need_flower("silo init")
-    from flic.flower.membership import Membership
+    from flic.flower.ops.membership import Membership
     from flic.flower.silo import SiloFolder
     from flic.tables import Client, load_client
     from flic.tables.federation_file import unusable_name
@@ -213,7 +213,7 @@ def start(
 ) -> None:
     """Start the silo, supervised; it keeps running after this command has ended."""
     member = _open(path)
-    from flic.flower.membership import Server
+    from flic.flower.ops.membership import Server
 
     where = Server.of(server, ca, insecure=insecure)
     if foreground:

@@ -1,7 +1,7 @@
 """A silo as a Flower app: it does what it is asked with its own rows, and answers with numbers.
 
 Node config: `silo`, the silo's folder. Every message is answered in a process of its own, which is
-forked from one that has imported all this already (`executor`).
+forked from one that has imported all this already (`ops.executor`).
 """
 
 import time

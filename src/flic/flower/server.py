@@ -18,10 +18,10 @@ from flic.errors import FlicError, IncompatibleUpdate
 from flic.files import alone_in
 from flic.flower.coordinator import Coordinator
 from flic.flower.exchange import Asked, Request
-from flic.flower.keeper import release
 from flic.flower.messages import pack_request, read_reply
 from flic.flower.patches import cap_tensors, cap_upload_wait
 from flic.flower.runner import SiloRunner
+from flic.flower.wanted import release
 from flic.methods.protocol import ServerState
 
 app = ServerApp()

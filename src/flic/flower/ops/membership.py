@@ -15,10 +15,10 @@ from typing import Any
 from cryptography.x509 import load_pem_x509_certificate
 
 from flic.errors import ConfigError, FederationError
-from flic.flower import keys
-from flic.flower.certificates import is_loopback
 from flic.flower.log import events
-from flic.flower.processes import Service, environment, script
+from flic.flower.ops import keys
+from flic.flower.ops.certificates import is_loopback
+from flic.flower.ops.processes import Service, environment, script
 from flic.flower.silo import SiloFolder
 from flic.notation import toml_text
 

@@ -6,7 +6,7 @@ DIR/                 beside what `rounds` keeps there
   keys.json          keys of silos (`admission`)
   app/               what Flower calls an app: settings and no code
   flower/            Flower's private folder: how its commands find this SuperLink
-  wanted             there while a run is to go on (`keeper`)
+  wanted             there while a run is to go on (`wanted`, `keeper`)
   superlink.db .log .pid
 """
 
@@ -22,16 +22,17 @@ from pydantic import Field
 
 from flic.errors import ConfigError, FederationError, RunFolderError
 from flic.files import read_json, write_atomically
-from flic.flower import certificates
-from flic.flower.admission import KEYS, Admission
-from flic.flower.certificates import Certificates, is_loopback, refuse_other_than_ipv4
 from flic.flower.coordinator import Coordinator
-from flic.flower.keeper import is_wanted, release, superlink
 from flic.flower.members import write_json
-from flic.flower.processes import Service, ask_flower, environment, script
+from flic.flower.ops import certificates
+from flic.flower.ops.admission import KEYS, Admission
+from flic.flower.ops.certificates import Certificates, is_loopback, refuse_other_than_ipv4
+from flic.flower.ops.keeper import superlink
+from flic.flower.ops.processes import Service, ask_flower, environment, script
+from flic.flower.ops.supernode import COMPONENTS
+from flic.flower.ops.training import OnRound, Tell, Training
 from flic.flower.settings import FederationSettings
-from flic.flower.supernode import COMPONENTS
-from flic.flower.training import OnRound, Tell, Training
+from flic.flower.wanted import is_wanted, release
 from flic.notation import toml_text
 from flic.settings import Section, validated
 

@@ -14,10 +14,9 @@ from pathlib import Path
 
 from flic.errors import FederationError
 from flic.flower.log import note
-from flic.flower.processes import Service, ask_flower
+from flic.flower.ops.processes import Service, ask_flower
+from flic.flower.wanted import is_wanted, release
 from flic.notation import toml_text
-
-WANTED = "wanted"
 
 log = getLogger(__name__)
 
@@ -25,21 +24,6 @@ POLL_S = 1.0
 START_S = 120.0  # for an app to start, of which torch takes most
 AGAIN_S = 5.0  # after a start that failed
 TRIES = 10  # starts without a finished round after which the run stops
-
-
-def want(folder: Path) -> None:
-    """Have the run go on, whatever is killed meanwhile."""
-    (folder / WANTED).touch(mode=0o600)
-
-
-def is_wanted(folder: Path) -> bool:
-    """Whether the run is to go on."""
-    return (folder / WANTED).exists()
-
-
-def release(folder: Path) -> None:
-    """Have the run begun no more: it is done, or must stop."""
-    (folder / WANTED).unlink(missing_ok=True)
 
 
 def superlink(folder: Path) -> Service:

@@ -22,7 +22,7 @@ import uvicorn
 from h11 import LocalProtocolError
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from flic.flower.quota import Quota
+from flic.flower.ops.quota import Quota
 
 VISITOR = "visitor"  # under which requests hold their connection
 LOOK_S, COUNT_S = 1.0, 60.0  # between looks at who is late, and counts of lines left out

@@ -12,8 +12,8 @@ from typing import Any
 
 from flic.errors import ConfigError, FederationError
 from flic.files import alone_in, write_atomically
-from flic.flower.keys import read_public
 from flic.flower.members import Members, read_json, write_json
+from flic.flower.ops.keys import read_public
 
 KEYS = "keys.json"
 

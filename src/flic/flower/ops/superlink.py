@@ -30,9 +30,9 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from flic.flower.door import VISITOR, Door, Limits, Server, within_descriptors
+from flic.flower.ops.door import VISITOR, Door, Limits, Server, within_descriptors
+from flic.flower.ops.quota import Quota
 from flic.flower.patches import serve_with
-from flic.flower.quota import Quota
 
 FOR_SILOS = ("/v1/fleet/", "/health")
 # Flower announces a message and then sends its objects, each in a request.

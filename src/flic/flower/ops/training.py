@@ -9,9 +9,9 @@ from flic.engine.checkpoint import finished_records
 from flic.engine.journal import Record
 from flic.errors import FederationError
 from flic.flower.coordinator import Coordinator
-from flic.flower.keeper import is_wanted, want
 from flic.flower.log import events
-from flic.flower.processes import Service
+from flic.flower.ops.processes import Service
+from flic.flower.wanted import is_wanted, want
 
 POLL_S = 1.0
 BACK_S = 5.0  # for whoever watches a supervisor that was killed to start it again

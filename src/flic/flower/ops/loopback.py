@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flic.flower.deployment import Address, Deployment
-from flic.flower.membership import Membership, Server
+from flic.flower.ops.deployment import Address, Deployment
+from flic.flower.ops.membership import Membership, Server
+from flic.flower.ops.supernode import free_port
 from flic.flower.settings import FederationSettings
 from flic.flower.silo import SiloFolder
-from flic.flower.supernode import free_port
 from flic.tables import Client
 
 LET_IN_S = 180.0
