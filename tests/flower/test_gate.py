@@ -19,7 +19,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from flic.flower.ops import keys
-from flic.flower.ops.door import VISITOR, Visitor
+from flic.flower.ops.listener import PEER, Peer
 from flic.flower.ops.superlink import PART_OF_MESSAGE, START_OF_MESSAGE, Gate
 from flic.flower.ops.supernode import COMPONENTS, objection
 
@@ -38,7 +38,7 @@ def ask(tmp_path):
     gate = Gate(app, LARGEST, tmp_path / "keys.json")
 
     async def connected(scope, receive, send):
-        scope["state"] = {VISITOR: Visitor(scope["client"][0])}
+        scope["state"] = {PEER: Peer(scope["client"][0])}
         await gate(scope, receive, send)
 
     def request(path, *, peer="192.0.2.7", content=b"", headers=None):

@@ -3,8 +3,8 @@
 Flower serves silos and the operator on one port and asks the operator for no password. The gate
 leaves silos (`/v1/fleet`) to the network and everything else to this machine, refuses bodies above
 LARGEST bytes before anything reads them, and names in the log whom Flower turned away, by the keys
-in the file KEYS (public key → name). In front of it the door (`door.py`) keeps CONNECTIONS open,
-and PER_OWNER of one address or silo. The other arguments are flower-superlink's own.
+in the file KEYS (public key → name). In front of it a listener (`listener.py`) keeps CONNECTIONS
+open, and PER_OWNER of one address or silo. The other arguments are flower-superlink's own.
 """
 
 import json
@@ -30,7 +30,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from flic.flower.ops.door import VISITOR, Door, Limits, Server, within_descriptors
+from flic.flower.ops.listener import PEER, Limits, Listener, Server, within_descriptors
 from flic.flower.ops.quota import Quota
 from flic.flower.patches import serve_with
 
@@ -82,12 +82,12 @@ class Gate:
                 self._note(message["status"], scope)
             await send(message)
 
-        visitor = scope["state"][VISITOR]
-        visitor.stop_waiting()
+        peer = scope["state"][PEER]
+        peer.stop_waiting()
         try:
             await self._app(scope, receive_again, send_and_tell)
         finally:
-            visitor.wait()
+            peer.wait()
 
     async def _refuse(
         self, refusal: tuple[int, str], scope: Scope, receive: Receive, send: Send
@@ -101,7 +101,7 @@ class Gate:
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         """Status and reason where a request stays out."""
         if not scope["path"].startswith(FOR_SILOS):
-            if is_local(_peer(scope)):
+            if is_local(_address(scope)):
                 return None
             return 403, "only for the operator, on the coordinator's own machine"
         headers = Headers(scope=scope)
@@ -128,9 +128,9 @@ class Gate:
             self._warn("Flower refused %s from %s: %s", scope, status)
         elif path == ARRIVAL:
             log.info("let in %s", self._who(scope))
-        visitor = scope["state"][VISITOR]
-        if status == 200 and visitor.is_stranger:
-            visitor.owner = self._proved(scope) or visitor.owner
+        peer = scope["state"][PEER]
+        if status == 200 and peer.is_stranger:
+            peer.owner = self._proved(scope) or peer.owner
 
     def _proved(self, scope: Scope) -> str | None:
         """Who it was that Flower, or this machine, let have an answer."""
@@ -148,13 +148,13 @@ class Gate:
         """Address of a request, and the silo whose key it shows."""
         shown = _key(Headers(scope=scope))
         if not shown:
-            return f"{_peer(scope)}, without a key"
+            return f"{_address(scope)}, without a key"
         line = _openssh(shown)
         if line is None:
-            return f"{_peer(scope)}, with something that is no key"
+            return f"{_address(scope)}, with something that is no key"
         name = self._known().get(line, "unknown")
         fingerprint = sha256(b64decode(line.split()[1])).hexdigest()[:16]
-        return f"{_peer(scope)}, silo {name}, key {fingerprint}"
+        return f"{_address(scope)}, silo {name}, key {fingerprint}"
 
     def _silo(self, scope: Scope) -> str | None:
         """The silo whose key a request shows, if one was ever admitted with it."""
@@ -181,7 +181,7 @@ def _key(headers: Headers) -> str:
     return headers.get("flwr-public-key", "")
 
 
-def _peer(scope: Scope) -> str:
+def _address(scope: Scope) -> str:
     client = scope.get("client")
     return client[0] if client else ""
 
@@ -220,12 +220,12 @@ def listen(host: str, port: int) -> socket.socket:
 def gated(
     app: ASGIApp, *, largest: int, keys: Path, limits: Limits, quota: Quota, **options: Any
 ) -> Server:
-    """Flower's app as `uvicorn.run` would serve it, with gate and door in front of it."""
-    listener = listen(options["host"], options["port"])
+    """Flower's app as `uvicorn.run` would serve it, with gate and listener in front of it."""
+    sock = listen(options["host"], options["port"])
     gate = Gate(app, largest, keys if options["ssl_certfile"] else None)
     own = {"loop": "asyncio", "ws": "none", "access_log": False}
     config = uvicorn.Config(gate, **{**options, **own})
-    return Server(config, Door(listener, limits, quota))
+    return Server(config, Listener(sock, limits, quota))
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What strangers can do to the coordinator's door and to its log, and that silos go on."""
+"""What strangers can do to the coordinator's port and to its log, and that silos go on."""
 
 import json
 import logging
@@ -26,7 +26,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from flic.flower.ops import certificates, keys
-from flic.flower.ops.door import Limits
+from flic.flower.ops.listener import Limits
 from flic.flower.ops.quota import IN_ALL, LONGEST, PER_SOURCE, Quota, one_line
 from flic.flower.ops.superlink import SMALL, gated
 from flic.flower.ops.supernode import free_port
@@ -199,12 +199,12 @@ def test_a_slow_line_that_goes_on_is_waited_for(serving):
     assert said.endswith(b"6 bytes")
 
 
-# A door with more places than its process may open files, and how many it would have taken.
+# A listener with more places than its process may open files, and how many it would have taken.
 FEW_FILES = """
 import resource, sys
 from pathlib import Path
 from starlette.responses import PlainTextResponse
-from flic.flower.ops.door import Limits, within_descriptors
+from flic.flower.ops.listener import Limits, within_descriptors
 from flic.flower.ops.quota import Quota
 from flic.flower.ops.superlink import gated
 resource.setrlimit(resource.RLIMIT_NOFILE, (40, 60))

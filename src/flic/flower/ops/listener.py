@@ -1,4 +1,4 @@
-"""The coordinator's door: how many connections are kept, whose, and how long they are waited for.
+"""The coordinator's listener: limits connections in number, by owner, and in time.
 
 A connection belongs to its address, until Flower has answered a silo or the operator on it; then
 it is theirs. None has more than its share. When all places are taken, the address that keeps most
@@ -24,12 +24,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from flic.flower.ops.quota import Quota
 
-VISITOR = "visitor"  # under which requests hold their connection
+PEER = "peer"  # under which requests hold their connection
 LOOK_S, COUNT_S = 1.0, 60.0  # between looks at who is late, and counts of lines left out
 PAUSE_S = 1.0  # after a connection that the system did not give
-FAREWELL_S = 3.0  # for the other side to end its half of TLS
+SHUTDOWN_S = 3.0  # for the other side to end its half of TLS
 
-#: What OpenSSL calls the reasons of failed handshakes, and what they mean.
+#: OpenSSL's reasons of failed handshakes, and what they mean.
 HANDSHAKES = {
     "HTTP_REQUEST": "it spoke plain HTTP",
     "WRONG_VERSION_NUMBER": "it did not speak TLS",
@@ -52,12 +52,12 @@ class Limits:
     slowest: int = 4096  # … and a second more for so many bytes of it
 
 
-class Visitor:
+class Peer:
     """One connection: whose it is, and since when it keeps us waiting."""
 
     def __init__(self, address: str) -> None:
         self.address = self.owner = address
-        self.greeting: asyncio.Task[None] | None = None
+        self.handshake: asyncio.Task[None] | None = None
         self.transport: asyncio.Transport | None = None  # when TLS is agreed
         self.received = 0
         self._since: float | None = None
@@ -86,27 +86,27 @@ class Visitor:
         """End the connection at once."""
         if self.transport is not None:
             self.transport.abort()
-        elif self.greeting is not None:
-            self.greeting.cancel()
+        elif self.handshake is not None:
+            self.handshake.cancel()
 
 
-class Door:
+class Listener:
     """Accepts connections and ends those that are too many or too slow."""
 
-    def __init__(self, listener: socket.socket, limits: Limits, quota: Quota) -> None:
-        self._listener = listener
+    def __init__(self, sock: socket.socket, limits: Limits, quota: Quota) -> None:
+        self._socket = sock
         self._limits = limits
         self._quota = quota
         self._places = limits.connections  # fewer, for a while, where the system gives no more
-        self._visitors: dict[Visitor, None] = {}  # the oldest first
+        self._peers: dict[Peer, None] = {}  # the oldest first
         self._tasks: list[asyncio.Task[None]] = []
 
     def open(
-        self, welcome: Callable[[Visitor], asyncio.Protocol], safe: ssl.SSLContext | None
+        self, make_protocol: Callable[[Peer], asyncio.Protocol], safe: ssl.SSLContext | None
     ) -> None:
-        """Let visitors in, each to a protocol of its own, with TLS where a context is given."""
+        """Let peers in, each to a protocol of its own, with TLS where a context is given."""
         self._tasks = [
-            asyncio.create_task(self._accept(welcome, safe)),
+            asyncio.create_task(self._accept(make_protocol, safe)),
             asyncio.create_task(self._watch()),
         ]
         for task in self._tasks:
@@ -116,26 +116,26 @@ class Door:
         """Let nobody in any more, and wait for no stranger."""
         for task in self._tasks:
             task.cancel()
-        self._listener.close()
-        for visitor in [visitor for visitor in self._visitors if visitor.is_stranger]:
-            self._hang_up(visitor)
+        self._socket.close()
+        for peer in [peer for peer in self._peers if peer.is_stranger]:
+            self._hang_up(peer)
         self._quota.tell(log)
 
     async def wait_closed(self) -> None:
         """Wait until all who work here have ended."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def forget(self, visitor: Visitor) -> None:
+    def forget(self, peer: Peer) -> None:
         """Its connection has ended."""
-        self._visitors.pop(visitor, None)
+        self._peers.pop(peer, None)
 
     async def _accept(
-        self, welcome: Callable[[Visitor], asyncio.Protocol], safe: ssl.SSLContext | None
+        self, make_protocol: Callable[[Peer], asyncio.Protocol], safe: ssl.SSLContext | None
     ) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                sock, peer = await loop.sock_accept(self._listener)
+                sock, address = await loop.sock_accept(self._socket)
             except ConnectionAbortedError:
                 continue
             except OSError as error:  # too many open files, here or in the whole system
@@ -143,91 +143,91 @@ class Door:
                 self._give_back()
                 await asyncio.sleep(PAUSE_S)
                 continue
-            visitor = Visitor(peer[0])
-            if self._has_place(visitor):
-                self._visitors[visitor] = None
-                greeting = self._greet(visitor, sock, welcome, safe)
-                visitor.greeting = asyncio.create_task(greeting)
+            peer = Peer(address[0])
+            if self._has_place(peer):
+                self._peers[peer] = None
+                handshake = self._shake_hands(peer, sock, make_protocol, safe)
+                peer.handshake = asyncio.create_task(handshake)
             else:
                 sock.close()
             await asyncio.sleep(0)  # else a burst of connections would keep all others waiting
 
-    def _has_place(self, visitor: Visitor) -> bool:
+    def _has_place(self, peer: Peer) -> bool:
         """Whether one more may come in; somebody else may have to leave for it."""
-        self._keep_share(visitor.owner, self._limits.per_owner - 1)
-        if len(self._visitors) < self._places or self._make_room():
+        self._keep_share(peer.owner, self._limits.per_owner - 1)
+        if len(self._peers) < self._places or self._make_room():
             return True
         log.warning(
             "refused %s: silos have all %d places",
-            visitor.address,
+            peer.address,
             self._places,
-            extra={"peer": visitor.address},
+            extra={"peer": peer.address},
         )
         return False
 
     def _give_back(self) -> None:
         """Keep an eighth less than now, until the next count, so that Flower finds files too."""
-        self._places = max(1, len(self._visitors) * 7 // 8)
-        while len(self._visitors) > self._places and self._make_room():
+        self._places = max(1, len(self._peers) * 7 // 8)
+        while len(self._peers) > self._places and self._make_room():
             continue
 
     def _keep_share(self, owner: str, share: int) -> None:
         """Leave no more than its share to an owner."""
-        own = [visitor for visitor in self._visitors if visitor.owner == owner]
-        for visitor in own[: max(0, len(own) - share)]:
+        own = [peer for peer in self._peers if peer.owner == owner]
+        for peer in own[: max(0, len(own) - share)]:
             log.warning(
                 "hung up on %s: it has more than %d connections",
                 owner,
                 self._limits.per_owner,
                 extra={"peer": owner},
             )
-            self._hang_up(visitor)
+            self._hang_up(peer)
 
     def _make_room(self) -> bool:
         """End a stranger's connection, of the address that keeps most of them."""
-        strangers = [visitor for visitor in self._visitors if visitor.is_stranger]
+        strangers = [peer for peer in self._peers if peer.is_stranger]
         if not strangers:
             return False
-        [(address, count)] = Counter(v.address for v in strangers).most_common(1)
+        [(address, count)] = Counter(peer.address for peer in strangers).most_common(1)
         log.warning(
             "hung up on %s: no place is free, and it keeps %d without having shown a key",
             address,
             count,
             extra={"peer": address},
         )
-        self._hang_up(next(v for v in strangers if v.address == address))
+        self._hang_up(next(peer for peer in strangers if peer.address == address))
         return True
 
-    def _hang_up(self, visitor: Visitor) -> None:
-        self.forget(visitor)
-        visitor.hang_up()
+    def _hang_up(self, peer: Peer) -> None:
+        self.forget(peer)
+        peer.hang_up()
 
-    async def _greet(
+    async def _shake_hands(
         self,
-        visitor: Visitor,
+        peer: Peer,
         sock: socket.socket,
-        welcome: Callable[[Visitor], asyncio.Protocol],
+        make_protocol: Callable[[Peer], asyncio.Protocol],
         safe: ssl.SSLContext | None,
     ) -> None:
         """Agree on TLS; from then on the protocol has the connection."""
         times = {
             "ssl_handshake_timeout": self._limits.handshake_s,
-            "ssl_shutdown_timeout": FAREWELL_S,
+            "ssl_shutdown_timeout": SHUTDOWN_S,
         }
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: welcome(visitor), sock, ssl=safe, **(times if safe else {})
+                lambda: make_protocol(peer), sock, ssl=safe, **(times if safe else {})
             )
         except OSError as error:
             log.warning(
                 "refused %s in the handshake: %s",
-                visitor.address,
+                peer.address,
                 self._meaning(error),
-                extra={"peer": visitor.address},
+                extra={"peer": peer.address},
             )
         finally:
-            if visitor.transport is None:
-                self.forget(visitor)
+            if peer.transport is None:
+                self.forget(peer)
 
     def _meaning(self, error: OSError) -> str:
         if isinstance(error, ssl.SSLError):
@@ -241,15 +241,15 @@ class Door:
         counted = time.monotonic()
         while True:
             await asyncio.sleep(LOOK_S)
-            for visitor in [v for v in self._visitors if v.is_late(self._limits)]:
+            for peer in [peer for peer in self._peers if peer.is_late(self._limits)]:
                 log.warning(
                     "hung up on %s: its request did not come in time (%d bytes did)",
-                    visitor.address,
-                    visitor.received,
-                    extra={"peer": visitor.address},
+                    peer.address,
+                    peer.received,
+                    extra={"peer": peer.address},
                 )
-                self._hang_up(visitor)
-            for owner in {visitor.owner for visitor in self._visitors}:
+                self._hang_up(peer)
+            for owner in {peer.owner for peer in self._peers}:
                 self._keep_share(owner, self._limits.per_owner)
             if time.monotonic() - counted > COUNT_S:
                 self._quota.tell(log)
@@ -258,69 +258,69 @@ class Door:
 
 
 def _end_after_fault(task: asyncio.Task[None]) -> None:
-    """End the process, which its supervisor starts anew, rather than go on without a door."""
+    """End the process, which its supervisor starts anew, rather than go on without a listener."""
     if not task.cancelled() and task.exception() is not None:
-        log.error("the door failed", exc_info=task.exception())
+        log.error("the listener failed", exc_info=task.exception())
         signal.raise_signal(signal.SIGTERM)
 
 
 class Connection(H11Protocol):
-    """HTTP on one connection, whose door hears what comes in and when it ends.
+    """HTTP on one connection, whose listener hears what comes in and when it ends.
 
     Of uvicorn's two, this one bounds the head of a request.
     """
 
-    def __init__(self, door: Door, visitor: Visitor, **named: Any) -> None:
+    def __init__(self, listener: Listener, peer: Peer, **named: Any) -> None:
         super().__init__(**named)
-        self._door = door
-        self._visitor = visitor
+        self._listener = listener
+        self._peer = peer
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
-        self._visitor.transport = transport
-        self._visitor.wait()
+        self._peer.transport = transport
+        self._peer.wait()
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
         """Take a part of a request."""
         if self.transport.is_closing():
             return
-        self._visitor.received += len(data)
+        self._peer.received += len(data)
         try:
             super().data_received(data)
         except LocalProtocolError:  # nonsense after an answer, to which none can be given
-            self._visitor.hang_up()
+            self._peer.hang_up()
 
     def send_400_response(self, msg: str) -> None:
         """Answer what cannot be understood."""
-        peer = self._visitor.address
-        log.warning("refused %s: what it sent is not HTTP", peer, extra={"peer": peer})
+        address = self._peer.address
+        log.warning("refused %s: what it sent is not HTTP", address, extra={"peer": address})
         super().send_400_response(msg)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give the place back."""
         super().connection_lost(exc)
-        self._door.forget(self._visitor)
+        self._listener.forget(self._peer)
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server behind the door, instead of asyncio's, which lets everybody in."""
+    """uvicorn's server behind the listener, instead of asyncio's, which lets everybody in."""
 
-    def __init__(self, config: uvicorn.Config, door: Door) -> None:
+    def __init__(self, config: uvicorn.Config, listener: Listener) -> None:
         super().__init__(config)
-        self._door = door
+        self._listener = listener
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the app, then open the door."""
+        """Start the app, then open the listener."""
         await super().startup(sockets=sockets or [])
         if self.started:
-            self.servers: list[Any] = [self._door]
-            self._door.open(self._welcome, self.config.ssl)
+            self.servers: list[Any] = [self._listener]
+            self._listener.open(self._make_protocol, self.config.ssl)
 
-    def _welcome(self, visitor: Visitor) -> Connection:
-        state = {**self.lifespan.state, VISITOR: visitor}
+    def _make_protocol(self, peer: Peer) -> Connection:
+        state = {**self.lifespan.state, PEER: peer}
         named = {"config": self.config, "server_state": self.server_state, "app_state": state}
-        return Connection(self._door, visitor, **named)
+        return Connection(self._listener, peer, **named)
 
 
 def within_descriptors(connections: int) -> int:
