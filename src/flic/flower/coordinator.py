@@ -95,7 +95,7 @@ class Coordinator:
 
     @cached_property
     def rules(self) -> Rules:
-        """What silos are sent, and what is taken from them."""
+        """Rules for what silos are sent, and what is taken from them."""
         if not self.settings.is_closed_form:
             return Rules(self.settings)
         return LinkedRules(self.settings, self.folder, self._last_counted)
@@ -134,7 +134,7 @@ class Coordinator:
         )
 
     def status(self) -> dict[str, Any]:
-        """Where the run stands, ready for JSON; it disturbs no run that is under way."""
+        """State of the run, ready for JSON; it disturbs no run that is under way."""
         records = finished_records(self.folder)
         number = {step.round: n for n, step in enumerate(self.programme, 1)}
         problem = None

@@ -1,4 +1,4 @@
-"""What coordinator and silos exchange: a request, a reply, and what came of asking several."""
+"""Messages between coordinator and silos: a request, a reply, and all replies of a round."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from flic.methods.protocol import ServerState, Update
 
 @dataclass(frozen=True)
 class Request:
-    """What the coordinator asks a silo for; `server.round` is the round."""
+    """A request of the coordinator to a silo; `server.round` is the round."""
 
     run: str
     stage: str
@@ -21,7 +21,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a silo answers: the round, tensors with weights, and numbers by name."""
+    """A silo's answer: the round, tensors with weights, and numbers by name."""
 
     round: int
     update: Update

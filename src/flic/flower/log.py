@@ -1,4 +1,4 @@
-"""What happened, a line of JSON each; a line that a power cut tore in two is passed over."""
+"""Events in a folder's log, a line of JSON each; a line torn by a power cut is passed over."""
 
 import json
 import os

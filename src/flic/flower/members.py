@@ -1,4 +1,4 @@
-"""Who takes part: admitted silos with their nodes, and the offences of each.
+"""Members of a federation: admitted silos with their nodes, and the offences of each.
 
 DIR/
   silos.json        name → node, by which alone an answer is given a name; and whether it was
@@ -80,7 +80,7 @@ class Members:
         return {name: node for name, node in self.silos.items() if not self.is_suspended(name)}
 
     def why_not(self, name: str) -> str | None:
-        """Why a silo may not take part, if it may not."""
+        """The reason why a silo may not take part; None if it may."""
         if name not in self.silos:
             return f"silo {name!r} is not admitted any more; expected one that is. Admit it again."
         if self.is_suspended(name):
@@ -92,11 +92,11 @@ class Members:
         return self.offences(name) >= self.max_offences
 
     def offences(self, name: str) -> int:
-        """How many updates of a silo were refused."""
+        """Number of a silo's updates that were refused."""
         return self._offences().get(name, {}).get("count", 0)
 
     def last_refusal(self, name: str) -> str | None:
-        """Why the silo's latest update was not counted, if it was not."""
+        """The reason why the silo's latest update was not counted; None if it was."""
         return self._offences().get(name, {}).get("last")
 
     def offend(self, name: str, why: str, *, round: int) -> None:
@@ -152,7 +152,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def damaged(path: Path, error: object) -> RunFolderError:
-    """What is said of a file that is not as it was written."""
+    """The error for a file that is not as it was written."""
     return RunFolderError(
         f"{path} cannot be read ({error}); expected it as flic coordinator wrote it. Restore it "
         "from a copy."

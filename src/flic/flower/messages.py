@@ -1,4 +1,4 @@
-"""What travels, as Flower's records and back: requests to silos, and their answers.
+"""Requests to silos and their answers, as Flower's records and back.
 
 Tensors travel as raw little-endian numbers under their names. Nothing of an answer is taken for
 what it says it is: sizes, names, shapes and types are looked at before a number is read.
@@ -22,7 +22,7 @@ from flic.flower.settings import LARGEST, NUMBER_BYTES, FederationSettings, fede
 from flic.methods.protocol import Entry, ServerState, Update
 
 RAW = "flic.raw"
-"""How tensors are written; Flower's own way has a header of varying length."""
+"""The name of our way to write tensors; Flower's own has a header of varying length."""
 
 _TYPES = {
     "float32": ("<f4", torch.float32),
@@ -39,7 +39,7 @@ _STAGES = frozenset({"prepare", "update", "adapt", EVALUATE})
 T = TypeVar("T")
 
 Keys = tuple[str, ...]
-"""What stands for the names of a silo's features."""
+"""Keys that stand for the names of a silo's features."""
 
 
 # ---- to silos ------------------------------------------------------------------------------

@@ -52,11 +52,11 @@ _WORST = -10.0  # the least likelihood that a predictor is given
 _SCORES = tuple(scores_name(name, SPACE) for name in ("own", "linked", "mix"))
 
 PLACES = "links.places"
-"""Which of a silo's features are linked: their places among its keys."""
+"""The name of the tensor of linked features: their places among the silo's keys."""
 
 
 def feature_keys(salt: str, names: Iterable[str]) -> tuple[str, ...]:
-    """What stands for features' names on the wire: equal for equal names and salts."""
+    """Keys for features' names on the wire: equal for equal names and salts."""
     secret = bytes.fromhex(salt)
     digests = (hmac.new(secret, name.encode(), hashlib.sha256).hexdigest() for name in names)
     return tuple(digest[:KEY_BYTES] for digest in digests)
@@ -98,7 +98,7 @@ class Pooling:
     settings: FederationSettings
 
     def expected(self, keys: Sequence[str]) -> ServerState:
-        """What sums of features with these keys look like."""
+        """Names and shapes of the sums of features with these keys."""
         shared = linked_method(keys, self.settings).init_server().shared
         return ServerState(SUMS, {n: v for n, v in shared.items() if n.startswith(_SUMS)})
 
@@ -156,7 +156,7 @@ class Pooling:
         return int(isinstance(self.settings.question, Regression))
 
     def _layout(self, width: int, prefix: str, *, apart: bool) -> Layout:
-        """How sums of so many columns travel; `apart` where each has holders of its own."""
+        """The layout of sums of so many columns; `apart` where each has holders of its own."""
         features = width - self._responses
         block = tuple(range(features)) if apart else (0,) * features
         last = 0 if prefix == _MAPPED else 1 + max(block, default=-1)
@@ -185,12 +185,12 @@ class Pooling:
         return {_SUMS + name: value for name, value in packed.items()}
 
     def holders(self, name: str, names: Iterable[str]) -> tuple[int, ...]:
-        """How many silos have each feature of a silo, itself included."""
+        """Number of silos that have each feature of a silo, itself included."""
         held = Counter(key for own in names for key in self._keys(own))
         return tuple(held[key] for key in self._keys(name))
 
     def lacking(self, update: Update, *, needed: bool) -> str | None:
-        """Why an update's sums cannot be read, if they cannot: some are there without others."""
+        """The reason why an update's sums cannot be read: some lack others. None if they can."""
         for prefix in (_SUMS, _MAPPED):
             sent = {n.removeprefix(prefix) for n in update.entries if n.startswith(prefix)}
             if (sent or (needed and prefix == _SUMS)) and sent not in map(set, SENT.values()):
@@ -289,7 +289,7 @@ def _sizes(sums: Moments) -> Tensor:
 def _out_of_proportion(
     sized: Mapping[str, Tensor], keys: Mapping[str, Sequence[str]], factor: float
 ) -> dict[str, str]:
-    """Why sums of silos cannot be counted; of two that disagree nobody knows which is wrong."""
+    """Reasons by silo why sums cannot be counted; two that disagree are both left out."""
     found = {name: "are of no rows" for name, own in sized.items() if not own.isfinite().all()}
     sound = {name: own.tolist() for name, own in sized.items() if name not in found}
     of_key: dict[str, list[float]] = {}

@@ -1,4 +1,4 @@
-"""What a silo may claim: tensors near those it was sent, and numbers in proportion."""
+"""Limits on a silo's claims: tensors near those it was sent, and numbers in proportion."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -50,7 +50,7 @@ def too_far(
 
 
 def _moves(update: Update, shared: Named, first: Named) -> dict[str, torch.Tensor]:
-    """How far each tensor is from what was sent; from zero where it is made anew in every round."""
+    """Change of each tensor from what was sent; from zero where each round makes it anew."""
     return {
         name: entry.value.double() - (shared[name].double() if first[name].any() else 0.0)
         for name, entry in update.entries.items()

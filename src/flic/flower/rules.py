@@ -26,7 +26,7 @@ class Rules:
     """Rules for methods that train networks."""
 
     plan = "{rounds} of training and a last one from which no tensor leaves"
-    """What the rounds are."""
+    """A description of the rounds, for the operator."""
 
     #: Tensors whose weight is no number of rows, and need not be 1 where silos count alike.
     weighted: frozenset[str] = frozenset()
@@ -90,7 +90,7 @@ class Rules:
         return server if not keys else ServerState(server.round, {})
 
     def check(self, name: str, stage: Stage, server: ServerState, reply: Reply) -> str | None:
-        """Why a reply cannot be counted, if it cannot."""
+        """The reason why a reply cannot be counted; None if it can."""
         update = reply.update
         if reply.round != server.round:
             return (

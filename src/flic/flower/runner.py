@@ -19,7 +19,7 @@ from flic.methods.protocol import ServerState, Stage, Step
 POLL_S = 1.0  # between looks at who is there
 
 TRIES = 3
-"""How often a round is tried without a quorum before the run stops."""
+"""Number of tries of a round without a quorum before the run stops."""
 
 
 class SiloRunner(ABC):
@@ -57,7 +57,7 @@ class SiloRunner(ABC):
         return self._rules.asked(step.round, self.connected())
 
     def work(self, stage: Stage, server: ServerState, names: Sequence[str]) -> Work | None:
-        """What these silos sent, as far as it counts; None without a quorum.
+        """Ask these silos, and count what they sent; None without a quorum.
 
         Raises:
             FederationError: no quorum again and again.

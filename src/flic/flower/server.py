@@ -30,7 +30,7 @@ REPLY_S = 0.5  # between looks for answers
 END_S = 90.0  # for an app that outlived its SuperLink to end
 UPLOAD_S = 60.0  # from the announcement of an answer to its last part
 
-#: What Flower raises where the parts of a message do not fit together.
+#: Errors that Flower raises where the parts of a message do not fit together.
 UNREADABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError)
 
 
@@ -138,7 +138,7 @@ def _refuse_other_sender(message: Message, name: str, node: int) -> None:
 
 
 def _answer(grid: Grid, request: str, until: float) -> Message | str | None:
-    """What came of a request: the answer, why it cannot be read, or nothing in time."""
+    """The answer to a request, the reason why it cannot be read, or None if none came in time."""
     while True:
         try:
             for message in grid.pull_messages([request]):

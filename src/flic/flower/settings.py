@@ -1,4 +1,4 @@
-"""What all silos of a federation agree on: the question, the network and the rules of a round.
+"""Settings that all silos of a federation agree on: question, network, rules of a round.
 
 The coordinator keeps it as JSON and sends it along with every request, so no silo has to be told
 anything by hand.
@@ -29,7 +29,7 @@ S = TypeVar("S", bound=Section)
 _SET_ABOVE = ("rounds", "participation", "client_weight", "average")
 
 
-#: What cannot change while a run goes on; the other keys are rules of its rounds.
+#: Keys that cannot change while a run goes on; the others are rules of its rounds.
 AGREED = (
     "task",
     "classes",
@@ -128,14 +128,14 @@ class FederationSettings(Section):
 
     @property
     def question(self) -> Task:
-        """What is asked of all silos."""
+        """The task of all silos."""
         if self.range is not None:
             return Regression(*self.range)
         return Classification(len(self.classes))
 
     @property
     def agreement(self) -> dict[str, Any]:
-        """What makes a run this run."""
+        """The settings that cannot change within a run."""
         return self.model_dump(mode="json", include=set(AGREED))
 
     @cached_property

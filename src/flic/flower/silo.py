@@ -299,7 +299,7 @@ class SiloFolder:
         return found
 
     def _refuse_other_than_agreed(self, settings: FederationSettings) -> None:
-        """What leaves was announced for the settings shown at init, and for no others."""
+        """Refuse settings other than those shown at init, for which it was said what leaves."""
         path = self.folder / AGREED
         if not path.exists():
             return
@@ -356,7 +356,7 @@ def _number(what: str, when: str) -> Leaving:
 
 
 def _stated(client: Client) -> dict[str, Any]:
-    """What was said of a client and its file, and nothing that was not."""
+    """The settings of a client that were given, without those left at their defaults."""
     said = [key for key in Client.model_fields if key in client.model_fields_set]
     return {key: value for key in said if (value := getattr(client, key)) is not None}
 

@@ -33,7 +33,7 @@ from flic.shapes import Named
 
 @dataclass(frozen=True)
 class Trained:
-    """What one visit gives: the update that leaves, and the loss terms."""
+    """The result of one visit: the update that leaves, and the loss terms."""
 
     update: Update
     losses: Mapping[str, float]
@@ -68,7 +68,7 @@ class SiloEngine:
     def train(
         self, stage: str, server: ServerState, state: Named, least_rows: int
     ) -> tuple[Trained, Named]:
-        """What leaves, and the private parameters that stay."""
+        """Train once; the result that leaves, and the private parameters that stay."""
         self._refuse_other_shared(server)
         name = self.client.name
         answer = self.engine.do(Job(stage, server, (name,), [state]))
@@ -176,7 +176,7 @@ class LinkedSiloEngine:
         return found
 
     def _linked_needed(self) -> dict[str, int]:
-        """How many columns must be linked for each of the sums to leave; never those left out."""
+        """Number of columns that must be linked for each of the sums to leave; others never do."""
         agreed, client = self.method().agreed, self.client
         sums = f"moments.{SPACE}."
         needed: dict[str, int] = {}
@@ -202,7 +202,7 @@ class LinkedSiloEngine:
         return Trained(update, {}, self._linked(server) if server.round == SUMS else ())
 
     def known(self, server: ServerState) -> LinkedClient:
-        """What the silo knows after the last round, its model included."""
+        """The silo's view of linked columns after the last round, its model included."""
         self._refuse_other_shared(server)
         return LinkedClient(self.method(server).agreed, server.shared, self.client)
 

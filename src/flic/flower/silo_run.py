@@ -144,7 +144,7 @@ class SiloRun:
 
     @property
     def changed(self) -> float:
-        """When it was last trained."""
+        """The time of its last training."""
         return max((_state(self.folder, t).stat().st_mtime for t in self.rounds), default=0.0)
 
     def round_before(self, round: int) -> int | None:
@@ -181,7 +181,7 @@ class SiloRun:
 
     @property
     def notes(self) -> list[str]:
-        """What came of linked columns."""
+        """Sentences on what came of linked columns."""
         return self._links.get("notes", [])
 
     @property

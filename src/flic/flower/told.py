@@ -1,4 +1,4 @@
-"""What a silo told sums of, so that it does not tell them again of almost the same rows.
+"""A silo's memory of rows whose sums it told, so as not to tell sums of almost the same ones.
 
 Sums of two tables that differ by one row differ by that row. A silo therefore keeps a digest of
 every cell that its sums were of, in its own folder, and refuses to tell sums of rows that differ

@@ -1,4 +1,4 @@
-"""What Flower costs: seconds and bytes of a round, beside the same rounds in the simulator."""
+"""Flower's overhead: seconds and bytes of a round, beside the same rounds in the simulator."""
 
 import tempfile
 import time

@@ -33,26 +33,26 @@ class Certificates:
 
     @property
     def authority(self) -> Path:
-        """What every silo needs."""
+        """The authority's certificate, which every silo needs."""
         return self.folder / "ca.crt"
 
     @property
     def authority_key(self) -> Path:
-        """What only renewal needs."""
+        """The authority's private key, which only renewal needs."""
         return self.folder / "ca.key"
 
     @property
     def server(self) -> Path:
-        """What the coordinator shows."""
+        """The server's certificate, which the coordinator shows."""
         return self.folder / "server.crt"
 
     @property
     def server_key(self) -> Path:
-        """What only the coordinator holds."""
+        """The server's private key, which only the coordinator holds."""
         return self.folder / "server.key"
 
     def expires(self) -> datetime:
-        """When the server's certificate ends."""
+        """The time at which the server's certificate ends."""
         return _read(self.server).not_valid_after_utc
 
 

@@ -42,7 +42,7 @@ TRIES = 3  # to get hold of the port
 
 
 class Address(Section):
-    """Where a coordinator listens, and under which names it is reached."""
+    """A coordinator's port, the names it is reached under, and how many may connect."""
 
     hosts: tuple[str, ...] = ("localhost",)
     port: int = Field(default=9443, ge=1, le=65535)
@@ -220,7 +220,7 @@ class Deployment:
         Training(self.folder, self.service, self._ensure_running).go_on(on_round, tell)
 
     def status(self) -> dict[str, Any]:
-        """Where everything stands, ready for JSON."""
+        """State of the coordinator, the run and its silos, ready for JSON."""
         coordinator = Coordinator.open(self.folder)
         running = self._answers()
         nodes = self._ask("supernode", "list")["nodes"] if running else []
@@ -316,7 +316,7 @@ class Deployment:
             )
 
     def _write_app(self) -> None:
-        """The bundle that Flower asks for: which app to run, and no code."""
+        """Write the bundle that Flower asks for: the app to run, and no code."""
         parts = [f"{part} = {toml_text(place)}" for part, place in COMPONENTS.items()]
         lines = [
             *("[project]", 'name = "flic-federation"', 'version = "1.0.0"', 'license = "MIT"'),
@@ -328,7 +328,7 @@ class Deployment:
         write_atomically(self.folder / "app" / "pyproject.toml", "\n".join(lines).encode())
 
     def _write_connection(self) -> None:
-        """How Flower's own commands reach this SuperLink, wherever the folder is by now."""
+        """Tell Flower's commands this SuperLink's address, wherever the folder is by now."""
         home = self.folder / "flower"
         home.mkdir(mode=0o700, exist_ok=True)
         safety = (

@@ -37,7 +37,7 @@ def superlink(folder: Path) -> Service:
 
 
 class Keeper:
-    """What was begun last, and how often in vain."""
+    """Begins a coordinator's run wherever it is wanted and nobody works on it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

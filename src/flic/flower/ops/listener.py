@@ -43,7 +43,7 @@ log = getLogger("flwr")
 
 @dataclass(frozen=True)
 class Limits:
-    """What is kept and waited for."""
+    """Limits on connections: their number, and the time each is given."""
 
     connections: int
     per_owner: int  # of one address, or of one silo
@@ -324,7 +324,7 @@ class Server(uvicorn.Server):
 
 
 def within_descriptors(connections: int) -> int:
-    """How many of so many connections there can be; at most half of all files are for them."""
+    """The number of connections that fit, if so many are wanted: at most half of all open files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * connections
     if soft < wanted and soft != resource.RLIM_INFINITY:

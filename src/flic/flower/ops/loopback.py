@@ -29,7 +29,7 @@ class Loopback:
 
     @property
     def server(self) -> Server:
-        """How silos reach the coordinator."""
+        """The coordinator's address, as silos are given it."""
         port = self.deployment.place.port
         return Server(f"127.0.0.1:{port}", self.deployment.certificates.authority)
 

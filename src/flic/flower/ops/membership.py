@@ -26,14 +26,14 @@ NODE = re.compile(r"SuperNode ID: (\d+)")
 LET_IN = re.compile(r"SuperNode ID: \d+|Connection successful|(?:Received|Sent) successfully")
 ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:]+\]|[^:\s]+):(?P<port>\d{1,5})")
 
-#: What Flower's log says when there is no use in trying again, and what that means.
+#: Signs in Flower's log that there is no use in trying again, and what they mean.
 FINAL = {
     "CERTIFICATE_VERIFY_FAILED": "the coordinator's certificate is not of the authority in --ca, "
     "has ended, or is for another name. Ask the operator for ca.crt and the right name",
     "WRONG_VERSION_NUMBER": "the coordinator does not speak TLS. Ask the operator for its port",
     "[code: 2001]": "the coordinator takes no silo without a key. Leave out --insecure",
 }
-#: What may pass: a silo that was killed is refused for some 45 s, and one not admitted until it is.
+#: Signs that may pass: a silo is refused for 45 s after it was killed, or until it is admitted.
 NOT_ADMITTED = "[code: 2004]"
 NOT_REACHED = "Connection attempt failed"
 PASSING = {
@@ -45,7 +45,7 @@ PASSING = {
 
 @dataclass(frozen=True)
 class Server:
-    """How a silo reaches its coordinator."""
+    """A coordinator's address as a silo uses it, and the authority that vouches for it."""
 
     address: str
     authority: Path | None  # None: plain text
@@ -93,7 +93,7 @@ class Membership:
 
     @property
     def public_key(self) -> Path:
-        """What the operator needs to admit the silo."""
+        """The public key file, which the operator needs to admit the silo."""
         return self.folder / "key.pub"
 
     @property
@@ -133,7 +133,7 @@ class Membership:
         return self.service.stop()
 
     def status(self) -> dict[str, Any]:
-        """Where the silo stands, ready for JSON."""
+        """State of the silo and its last visits, ready for JSON."""
         visits = [e for e in events(self.folder) if e["event"] in ("trained", "evaluated")]
         refusals = [e for e in events(self.folder) if e["event"] in ("refused", "failed")]
         return {
@@ -157,7 +157,7 @@ class Membership:
             time.sleep(0.2)
 
     def _not_let_in(self, server: Server, said: str) -> str:
-        """Why the time was over, by Flower's log."""
+        """The reason why the time ran out, by Flower's log."""
         if NOT_ADMITTED in said:
             return (
                 "the coordinator does not know this silo's key. Have the operator admit it: flic "
@@ -203,7 +203,7 @@ class Membership:
 
 
 def standing(said: str) -> str:
-    """How a silo stands with its coordinator, by the latest sign of it in Flower's log."""
+    """A silo's standing with its coordinator, by the latest sign of it in Flower's log."""
     signs = {said.rfind(sign): meaning for sign, meaning in {**FINAL, **PASSING}.items()}
     last = max(signs)
     let_in = max((found.start() for found in LET_IN.finditer(said)), default=-1)

@@ -175,7 +175,7 @@ class Service:
             return file.read().decode(errors="replace")
 
     def log_size(self) -> int:
-        """Where the log ends now."""
+        """Bytes of the log now."""
         return self.log.stat().st_size if self.log.exists() else 0
 
     def _supervised(self, command: Sequence[str], beside: Sequence[str] | None) -> list[str]:

@@ -133,13 +133,13 @@ class Gate:
             peer.owner = self._proved(scope) or peer.owner
 
     def _proved(self, scope: Scope) -> str | None:
-        """Who it was that Flower, or this machine, let have an answer."""
+        """The silo or operator that was given an answer; None for a stranger."""
         if scope["path"].startswith("/v1/fleet/"):
             return self._silo(scope)
         return None if scope["path"].startswith(FOR_SILOS) else "the operator"
 
     def _warn(self, what: str, scope: Scope, why: object) -> None:
-        # What a path decodes to may end the line and go on as if it were another one.
+        # A decoded path may end the line and go on as if it were another one.
         path, who = quote(scope["path"][:SHOWN])[:SHOWN], self._who(scope)
         source = {"peer": who.partition(", key")[0]}  # strangers can show as many keys as they like
         log.warning(what, path, who, why, extra=source, stacklevel=2)

@@ -29,7 +29,7 @@ log = getLogger("flwr")
 
 
 def objection(bundle: bytes) -> str | None:
-    """Why a bundle is not flic's own, if it is not."""
+    """The reason why a bundle is not flic's own; None if it is."""
     try:
         with ZipFile(BytesIO(bundle)) as archive:
             names = set(archive.namelist())

@@ -60,7 +60,7 @@ class Program:
         self.starts += 1
 
     def ended(self) -> str | None:
-        """What is to be said of its end, where it has just ended; its group ends with it."""
+        """A line for the log if it has just ended, else None; its group ends with it."""
         if self._process is None or (code := self._process.poll()) is None:
             return None
         self.signal(signal.SIGKILL)

@@ -67,7 +67,7 @@ class Training:
 
 @dataclass
 class _Told:
-    """What the operator has been told so far."""
+    """News of a run: the rounds and events that the operator has not been told of yet."""
 
     folder: Path
     on_round: OnRound
