@@ -151,3 +151,15 @@ def test_blocks_are_the_classes_of_more_than_one_row(size):
             found.append((int(client[rows[0]]), int(slot[rows[0]]), len(set(rows.tolist()))))
         expected = [(i, s, int(batch.counts[i, s])) for i, s in (batch.counts > 1).nonzero()]
         assert sorted(found) == expected
+
+
+def test_whole_batches_have_all_rows_at_every_step_and_blocks_of_who_still_works():
+    """As many steps as batches of five would make: 5, 3 and 1 an epoch."""
+    rngs = [generator(1, name) for name in "abc"]
+    plan = BatchPlan(stack_of("abc"), Duration(epochs=1), batch_size=SIZE, rngs=rngs, whole=True)
+    assert plan.working == [3, 2, 2, 1, 1]
+    for batch in batches_of(plan):
+        for client, labels in enumerate([*LABELS.values()][: len(batch.x)]):
+            assert sorted(rows_of(batch, client)) == [*range(1, len(labels) + 1)]
+        rows = batch.x.shape[0] * batch.x.shape[1]
+        assert all(int(index.max()) < rows for index in batch.blocks())

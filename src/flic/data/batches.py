@@ -106,17 +106,17 @@ class BatchPlan:
             self._counts[step, :count],
             self._member[step, :count],
             self._mass[step, :count],
-            partial(self.blocks, step),
+            partial(self.blocks, step, count),
             self._is_small,
         )
 
-    def blocks(self, step: int) -> list[Tensor]:
+    def blocks(self, step: int, count: int) -> list[Tensor]:
         """Row numbers of the class blocks of one step, an array [blocks, size] per block size."""
-        return [
-            index[bounds[step] : bounds[step + 1]]
-            for index, bounds in self._blocks_by_size
-            if bounds[step] < bounds[step + 1]
-        ]
+        found = (index[b[step] : b[step + 1]] for index, b in self._blocks_by_size)
+        if self._whole:  # the kept batch has blocks of clients that are done, too
+            rows = count * self._index.shape[2]
+            found = (index[index[:, 0] < rows] for index in found)
+        return [index for index in found if len(index)]
 
     @cached_property
     def _blocks_by_size(self) -> list[tuple[Tensor, list[int]]]:

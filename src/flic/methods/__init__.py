@@ -57,7 +57,9 @@ _OWN = {
 }
 _ADDED = {entry.name: entry.value for entry in sorted(entry_points(group="flic.methods"))}
 
-METHODS = Methods({**_ADDED, **{name: f"{__name__}.{home}" for name, home in _OWN.items()}})
+_HOMES = {name: f"{__name__}.{home}" for name, home in _OWN.items()}
+
+METHODS = Methods({**_HOMES, **{n: home for n, home in _ADDED.items() if n not in _HOMES}})
 
 
 def build_method(
