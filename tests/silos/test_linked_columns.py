@@ -190,7 +190,7 @@ def test_rows_without_a_linked_column_are_refused(fitted):
 
 
 def test_which_links_carry_the_gain_is_told(fitted):
-    told = [line for line in fitted.notices if "its links are worth most at" in line]
+    told = [line for line in fitted.notices if "its most useful links are" in line]
     assert {line.split(":")[0] for line in told} >= {"client 'clinic 0'", "client 'clinic 1'"}
     for line in told:
         worth = re.findall(r"'(m\d)' \+(0\.\d{3})", line)

@@ -8,7 +8,7 @@ from scipy.stats import t as student
 from flic.silos.choice import Choice
 from flic.silos.fitting import fit
 from flic.silos.settings import fit_settings
-from flic.silos.verdict import Difference, as_text, difference, reason, sentence, shown
+from flic.silos.verdict import Difference, as_text, difference, reason, sentence, with_interval
 from flic.tables import tables_from_frames
 
 
@@ -59,18 +59,18 @@ def test_words_and_sentences(gain, word, said, kept):
     text = sentence("a", gain, Choice(kept, None, 0, kept, 0), "accuracy", served=True)
     assert gain.word == word
     assert text.startswith(said)
-    assert ("stay alone" in text) == (kept == "lda" and word != "helps")
+    assert ("Stay alone" in text) == (kept == "lda" and word != "helps")
     against = (word == "helps" and kept == "lda") or (word == "harms" and kept == "flic")
-    assert ("yet all rows together chose" in text) == against
+    assert ("Yet all rows together chose" in text) == against
 
 
 def test_what_cannot_be_compared_is_said():
     choice = Choice("lda", None, 0, "lda", 0)
     alone = sentence("a", Difference(0.0, 0.0, 0.0), choice, "accuracy", served=False)
-    assert alone == "Nothing that is shared can serve a; stay alone."
+    assert alone == "Nothing that is shared can serve a. Stay alone."
     unknown = difference(np.array([np.nan, np.nan]), 0.25)
     text = sentence("a", unknown, choice, "auroc", served=True)
-    assert text == "Not known for a: auroc is not defined on its held-out rows; stay alone."
+    assert text == "Not known for a: auroc is not defined on its held-out rows. Stay alone."
 
 
 def test_no_share_differs_by_more_than_all():
@@ -81,11 +81,12 @@ def test_a_reason_names_both_and_the_say():
     told = reason(Choice("flic", "lda", 0.0123, "flic", 0.4))
     assert "flic: shared anchors" in told
     assert "ahead of discriminant analysis alone by 0.012" in told
-    assert "40% of the say" in told
+    assert "own rows count for up to 40%" in told
     turned = reason(Choice("lda", "linked", 0.006, "linked", 0.3))
-    assert turned.startswith("over the federation linked columns")
-    assert "own rows, with up to 30% of the say, put discriminant analysis alone ahead" in turned
-    assert "own rows have no say" in reason(Choice("flic", "lda", 0.0123, "flic", 0.001))
+    assert turned.startswith("linked columns: pooled statistics did best over all clients, but")
+    assert "own rows (weight up to 30%) favour discriminant analysis alone" in turned
+    assert "too few rows to decide" in reason(Choice("flic", "lda", 0.0123, "flic", 0.001))
+    assert "tied with discriminant" in reason(Choice("flic", "lda", 0.0001, "flic", 0.4))
     assert "nothing else can serve" in reason(Choice("lda", None, 0, "lda", 0))
 
 
@@ -94,7 +95,9 @@ def test_a_reason_names_both_and_the_say():
     [("accuracy", "+1.2 points", "1.2 %"), ("r2", "+0.012", "0.012")],
 )
 def test_figures_as_people_read_them(metric, difference, score):
-    assert (shown(metric, 0.012), as_text(metric, 0.012)) == (difference, score)
+    found = with_interval(metric, Difference(0.012, 0.0, 0.012))
+    assert found.startswith(f"{difference} (95 % interval")
+    assert as_text(metric, 0.012) == score
 
 
 # ---- planted truths --------------------------------------------------------------------------
@@ -147,7 +150,7 @@ def test_a_client_with_labels_the_other_way_round_is_not_harmed():
     odd = found["c3"]
     assert odd.difference.mean < -0.2
     assert odd.difference.word == "harms"
-    assert "stay alone" in odd.sentence
+    assert "Stay alone" in odd.sentence
     assert odd.kept == "lda"
     assert odd.kept_against_alone.high >= 0
     assert odd.kept_against_alone.mean > -0.1

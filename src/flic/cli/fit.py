@@ -98,8 +98,8 @@ def show_verdict(verdict: Any, *, only: str | None = None) -> None:
     ]
     table(f"Held-out {metric}, {lines[0].splits} splits", columns, rows)
     say(
-        "Scores are of what the client would have chosen on each split without a look at its "
-        "held-out rows, under the name chosen most often; what it keeps is chosen on all rows."
+        "Each score uses the model chosen on that split's training rows. The name shown is the "
+        "most frequent choice. What a client keeps is chosen on all its rows."
     )
     for line in lines:
         say(f"{line.sentence} Why: {line.reason}")
@@ -109,7 +109,7 @@ def show_verdict(verdict: Any, *, only: str | None = None) -> None:
 
 def _show_candidates(verdict: Any) -> None:
     from flic.silos.candidates import CANDIDATES
-    from flic.silos.verdict import as_text, shown
+    from flic.silos.verdict import as_text, with_interval
 
     metric = verdict.metric
     rows = [
@@ -126,12 +126,11 @@ def _show_candidates(verdict: Any) -> None:
     table("Every candidate, mean over the clients it serves", columns, rows)
     others = {
         "what they would choose alone": verdict.kept_against_alone,
-        f"{CANDIDATES[verdict.best].title} for all, the best in hindsight": (
+        f"{CANDIDATES[verdict.best].title} for all (best in hindsight)": (
             verdict.kept_against_best
         ),
     }
     for other, kept in others.items():
         say(
-            f"What the clients keep against {other}, mean over clients: {shown(metric, kept.mean)} "
-            f"(95 % interval {shown(metric, kept.low)} to {shown(metric, kept.high)})."
+            f"What clients keep, against {other}: {with_interval(metric, kept)}, mean over clients."
         )

@@ -3,7 +3,7 @@
 from flic.data.task import Regression
 from flic.silos.candidates import CANDIDATES
 from flic.silos.fitted import FittedFederation
-from flic.silos.verdict import shown
+from flic.silos.verdict import with_interval
 
 
 def model_card(fitted: FittedFederation) -> str:
@@ -28,24 +28,22 @@ def _head(fitted: FittedFederation) -> list[str]:
         "## Verdict",
         "",
         f"Held-out {verdict.metric}, {verdict.splits} splits. Federation against alone, mean over "
-        f"the clients of the fit: {shown(verdict.metric, every.mean)} (95 % interval "
-        f"{shown(verdict.metric, every.low)} to {shown(verdict.metric, every.high)}).",
+        f"the clients of the fit: {with_interval(verdict.metric, every)}.",
     ]
 
 
 def _table(fitted: FittedFederation) -> list[str]:
     lines = [
-        "| client | rows | alone | federation | difference, 95 % interval | keeps |",
+        "| client | rows | alone | federation | difference | keeps |",
         "|---|---|---|---|---|---|",
     ]
     metric = fitted.verdict.metric
     for line in fitted.verdict.clients:
         gain = line.difference
-        low, high = shown(metric, gain.low), shown(metric, gain.high)
         lines.append(
             f"| {_cell(line.client)} | {line.rows} | {line.alone_score:.3f} ({line.alone}) "
             f"| {line.federation_score:.3f} ({line.federation or '–'}) "
-            f"| {shown(metric, gain.mean)} ({low} to {high}), {gain.word} "
+            f"| {with_interval(metric, gain)}, {gain.word} "
             f"| {CANDIDATES[line.kept].title} |"
         )
     return lines

@@ -207,7 +207,7 @@ def _unlike(
 
 
 def _odd_one(found: Sequence[tuple[float, str, str]]) -> tuple[float, str, str]:
-    """Who is off to the side where fewer are, and there the furthest."""
+    """The most extreme client on the minority side."""
     sides = [[own for own in found if (own[0] > 0) == above] for above in (True, False)]
     fewest = min(len(side) for side in sides if side)
     return max((own for side in sides if len(side) == fewest for own in side), key=_distance)
@@ -225,8 +225,8 @@ def _predictors(known: LinkedClients) -> Iterator[str]:
             for predictor, weight in zip(PREDICTORS[1:], weights[1:], strict=True)
         ]
         yield (
-            f"client '{name}': cross-validated {own.tuning.word} of its linked columns against "
-            f"its own rows alone: {', '.join(gains)}, mix {scores['mix'] - scores['own']:+.3f}."
+            f"client '{name}': gain in cross-validated {own.tuning.word} over its own rows alone: "
+            f"{', '.join(gains)}, mix {scores['mix'] - scores['own']:+.3f}."
         )
 
 
@@ -246,8 +246,8 @@ def _carriers(
         best = sorted(worth, key=lambda source: -worth[source])[:_CARRIERS]
         told = [f"'{source}' {worth[source]:+.3f}" for source in best if worth[source] >= 0.0005]
         yield (
-            f"client '{name}': its links are worth most at {', '.join(told)}: so much of the "
-            f"cross-validated {own.tuning.word} is lost without each."
+            f"client '{name}': its most useful links are {', '.join(told)}: so much "
+            f"cross-validated {own.tuning.word} would be lost without each."
             if told
             else f"client '{name}': no single link of its {len(features)} is missed by itself."
         )

@@ -273,22 +273,24 @@ def _nanmean(values: Iterable[float]) -> float:
 
 
 def reason(choice: Choice) -> str:
-    """Why a model is kept, in a sentence."""
+    """The reason why a model is kept, in a sentence or two."""
     title = CANDIDATES[choice.candidate].title
     if choice.runner_up is None:
         return f"{title}: nothing else can serve this client."
-    other, say = CANDIDATES[choice.runner_up].title, f"{choice.own_weight:.0%}"
+    other, weight = CANDIDATES[choice.runner_up].title, f"{choice.own_weight:.0%}"
+    lead = f"ahead of {other} by {choice.lead:.3f}"
+    if choice.lead < 0.0005:
+        lead = f"tied with {other}"
     if choice.candidate != choice.usual:
         usual = CANDIDATES[choice.usual].title
         return (
-            f"over the federation {usual} did best in cross-validation; this client's own rows, "
-            f"with up to {say} of the say, put {title} ahead, by {choice.lead:.3f} of {other}."
+            f"{usual} did best over all clients, but this client's own rows (weight up to "
+            f"{weight}) favour {title}, {lead}."
         )
-    return (
-        f"{title} did best in cross-validation over the federation, ahead of {other} by "
-        f"{choice.lead:.3f} for this client, whose own rows have "
-        f"{'no say' if say == '0%' else f'up to {say} of the say'}."
-    )
+    found = f"{title} did best in cross-validation over all clients, {lead}."
+    if weight == "0%":
+        return f"{found} This client has too few rows to decide otherwise."
+    return f"{found} This client's own rows count for up to {weight}."
 
 
 def sentence(
@@ -298,24 +300,25 @@ def sentence(
     if served is None:
         return f"Nothing federated was compared for {client}."
     if not served:
-        return f"Nothing that is shared can serve {client}; stay alone."
+        return f"Nothing that is shared can serve {client}. Stay alone."
     title, stays = CANDIDATES[kept.candidate].title, not CANDIDATES[kept.candidate].federated
-    after = "stay alone" if stays else f"keep {title}"
+    after = "Stay alone." if stays else f"Keep {title}."
     if np.isnan(gain.mean):
         name = metric.replace("_", " ")
-        return f"Not known for {client}: {name} is not defined on its held-out rows; {after}."
-    mean, low, high = (shown(metric, value) for value in (gain.mean, gain.low, gain.high))
-    by = f"{mean} (95 % interval {low} to {high})"
+        return f"Not known for {client}: {name} is not defined on its held-out rows. {after}"
+    by = with_interval(metric, gain)
     if gain.word == "no difference shown":
-        return f"No difference shown for {client}: {by}; {after}."
+        return f"No difference shown for {client}: {by}. {after}"
     if (gain.word == "helps") == stays:  # splits and all rows together do not agree
-        after = f"yet all rows together chose {title}: keep that"
-    return f"Joining {gain.word} {client}: {by}; {after}."
+        after = f"Yet all rows together chose {title}: keep that."
+    return f"Joining {gain.word} {client}: {by}. {after}"
 
 
-def shown(metric: str, value: float) -> str:
-    """A difference in a sentence."""
-    return signed(metric, value) + (" points" if metric in _AS_PERCENT else "")
+def with_interval(metric: str, found: Difference) -> str:
+    """A difference in a sentence, with its interval."""
+    unit = " points" if metric in _AS_PERCENT else ""
+    low, high = signed(metric, found.low), signed(metric, found.high)
+    return f"{signed(metric, found.mean)}{unit} (95 % interval {low} to {high})"
 
 
 def signed(metric: str, value: float) -> str:
