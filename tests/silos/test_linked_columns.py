@@ -83,7 +83,7 @@ def test_a_newcomer_predicts_at_once_better_than_it_could_alone(fitted, newcomer
 def test_a_newcomer_is_told_of_a_column_in_another_unit(fitted, newcomer):
     right = join(fitted, newcomer).notices[len(fitted.notices) :]
     assert not [line for line in right if "unlike" in line]
-    assert [line for line in right if line.startswith("client 'late': cross-validated")]
+    assert [line for line in right if line.startswith("client 'late': gain in cross-validated")]
     frame = newcomer.frame.assign(m3=newcomer.frame["m3"] * 38.67)
     wrong = join(fitted, replace(newcomer, frame=frame)).notices[len(fitted.notices) :]
     [named] = [line for line in wrong if "unlike" in line]
