@@ -520,3 +520,16 @@ def test_no_word_of_a_silo_s_file_is_on_the_wire(here):
     wire = b"".join(wire for _, wire in place.grid.sent)
     for name in place.grid.folders:
         assert not [word for word in words_of(place.silo(name)) if word.encode() in wire]
+
+
+def test_a_silo_that_comes_during_a_round_is_named_as_not_there_when_it_began(here):
+    place = here()
+    place.grid.away = {"east"}
+
+    def comes(name, round, content):
+        place.grid.away = set()
+        return content
+
+    place.grid.change = comes
+    place.go(1)
+    assert records(place)[0]["absent"] == {"east": "not connected"}

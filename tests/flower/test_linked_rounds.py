@@ -347,7 +347,7 @@ def test_what_leaves_was_announced(whole):
             assert record["bytes"][name] <= announced(place, name, number)
 
 
-def test_a_silo_is_told_which_column_is_unlike_and_which_expert_serves_it(linked):
+def test_a_silo_is_told_which_column_is_unlike_and_which_predictor_serves_it(linked):
     frames = {n: like(f, a=10, b=20, c=30, d=40, e=50) for n, f in frames_of().items()}
     frames["north"] = frames["north"].assign(a=frames["north"]["a"] * 100)
     place = linked(frames=frames, norm_factor=1e6)
@@ -355,7 +355,7 @@ def test_a_silo_is_told_which_column_is_unlike_and_which_expert_serves_it(linked
     notes = {name: place.silo(name).status()["notes"].popitem()[1] for name in NAMES}
     assert any("column 'a' behaves unlike the others'" in line for line in notes["north"])
     for name, own in notes.items():
-        assert any(line.startswith(f"client '{name}': cross-validated") for line in own)
+        assert any(line.startswith(f"client '{name}': gain in cross-validated") for line in own)
 
 
 def test_a_class_of_few_rows_is_in_no_sum(linked):

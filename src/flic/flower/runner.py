@@ -29,6 +29,7 @@ class SiloRunner(ABC):
         self.coordinator = coordinator
         self._settings, self._rules = coordinator.settings, coordinator.rules
         self._everyone = len(coordinator.members.welcome())
+        self._there: set[str] = set()  # when the round began
         self._tries = 0
 
     @abstractmethod
@@ -54,7 +55,8 @@ class SiloRunner(ABC):
                 f"{able} silos are admitted and not suspended; expected {self._settings.quorum} at "
                 "least (quorum). Admit more, or lower the quorum."
             )
-        return self._rules.asked(step.round, self.connected())
+        self._there = self.connected()
+        return self._rules.asked(step.round, self._there)
 
     def work(self, stage: Stage, server: ServerState, names: Sequence[str]) -> Work | None:
         """Ask these silos, and count what they sent; None without a quorum.
@@ -63,8 +65,8 @@ class SiloRunner(ABC):
             FederationError: no quorum again and again.
         """
         asked = self.ask(stage.name, server, names)
-        away = self.coordinator.members.welcome().keys() - self.connected() - asked.replies.keys()
-        absent = asked.absent | dict.fromkeys(sorted(away - {*names}), "not connected")
+        away = self.coordinator.members.welcome().keys() - self._there
+        absent = dict.fromkeys(sorted(away), "not connected") | asked.absent
         counted, refused = self._judged(stage, server, asked)
         for name, why in refused.items():
             self.coordinator.members.offend(name, why, round=server.round)
