@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from flic.config import RunConfig
-from flic.silos.settings import NETWORK
+from flic.silos.fit_settings import NETWORK
 from flic_paper.benchmark import engine as benchmark
 from flic_paper.studies import STUDIES
 from flic_paper.study import Scope

@@ -54,7 +54,7 @@ def test_imports_point_down(path: Path) -> None:
         "import flic",
         "from flic import algorithms",
         "from flic import Client",
-        "from flic.methods.flic.method import step",
+        "from flic.methods.flic.algorithm import step",
         "from ..algorithms import flic",
         "from .. import report",
         "def late():\n    from flic.config import load",

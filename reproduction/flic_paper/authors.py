@@ -9,9 +9,9 @@ from torch import Tensor
 
 from flic.data.batches import Batch
 from flic.methods.baselines.permuted_anchors import PermutedAnchors
+from flic.methods.flic.algorithm import Flic
 from flic.methods.flic.anchors import MEAN
 from flic.methods.flic.losses import alignment_loss, calibration_loss
-from flic.methods.flic.method import Flic
 from flic.methods.flic.scheme import ByClass
 from flic.methods.network import NetworkMethod
 from flic.methods.protocol import VisitContext

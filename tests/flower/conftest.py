@@ -9,7 +9,7 @@ from hospitals import Here, make_here, make_silo
 from torch import Tensor
 
 from flic.engine.checkpoint import DiskJournal
-from flic.flower.silo import SiloFolder
+from flic.flower.silo_folder import SiloFolder
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -13,11 +13,11 @@ from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.serverapp import Grid
 
-from flic.flower.client import app
-from flic.flower.coordinator import Coordinator
-from flic.flower.server import conduct
-from flic.flower.settings import FederationSettings
-from flic.flower.silo import SiloFolder
+from flic.flower.client_app import app
+from flic.flower.coordinator_folder import Coordinator
+from flic.flower.federation_settings import FederationSettings
+from flic.flower.server_app import conduct
+from flic.flower.silo_folder import SiloFolder
 from flic.settings import merge
 from flic.tables import Client
 

@@ -27,13 +27,13 @@ from hospitals import NODES, TINY, make_here, make_silo
 
 from flic.engine.checkpoint import DiskJournal, finished_records
 from flic.errors import FlicError
-from flic.flower.client import FAILED
+from flic.flower.client_app import FAILED
+from flic.flower.federation_settings import FederationSettings
 from flic.flower.log import events
 from flic.flower.ops.deployment import Address, Deployment
-from flic.flower.ops.membership import Membership, Server
+from flic.flower.ops.membership import Membership, ServerAddress
 from flic.flower.ops.processes import Service
 from flic.flower.ops.supernode import free_port
-from flic.flower.settings import FederationSettings
 
 ROUNDS, DEADLINE_S = 8, 30.0
 PATIENCE_S = 900.0  # for a federation that is left alone again
@@ -246,7 +246,7 @@ class Bout:
 
     def _start(self, name: str) -> None:
         """Let a silo take part (again)."""
-        server = Server(self.links[name].address, self.deployment.certificates.authority)
+        server = ServerAddress(self.links[name].address, self.deployment.certificates.authority)
         for left in reversed(range(STARTS)):
             try:
                 self.members[name].start(server, seconds=LET_IN_S)

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from flic.errors import ConfigError, FederationError
-from flic.flower.coordinator import Coordinator
+from flic.flower.coordinator_folder import Coordinator
+from flic.flower.federation_settings import FederationSettings
 from flic.flower.ops import keys
 from flic.flower.ops.deployment import Address, Deployment
 from flic.flower.ops.supernode import free_port
-from flic.flower.settings import FederationSettings
 
 pytestmark = [
     pytest.mark.process,

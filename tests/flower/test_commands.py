@@ -22,7 +22,7 @@ from typer.main import get_command
 from flic.cli.main import app, main
 from flic.flower.ops.deployment import Deployment
 from flic.flower.ops.supernode import free_port
-from flic.flower.silo import SiloFolder
+from flic.flower.silo_folder import SiloFolder
 from flic.tables import load_tables, read_federation
 
 pytestmark = pytest.mark.process

@@ -141,7 +141,7 @@ def test_flics_own_bundle_is_taken():
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (bundle(**{"flic/flower/client.py": "import os"}), "flic/flower/client.py"),
+        (bundle(**{"flic/flower/client_app.py": "import os"}), "flic/flower/client_app.py"),
         (bundle(**{"README.md": ""}), "README.md"),
         (bundle({**COMPONENTS, "clientapp": "os:system"}), "os:system"),
         (bundle({}), "names {}"),

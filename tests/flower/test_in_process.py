@@ -17,7 +17,7 @@ from flic.errors import FederationError, FlicError
 from flic.flower.log import events
 from flic.flower.messages import RAW
 from flic.flower.ops.benchmark import simulated
-from flic.flower.server import app, conduct
+from flic.flower.server_app import app, conduct
 from flic.flower.wanted import is_wanted, want
 from flic.settings import merge
 

@@ -14,7 +14,7 @@ from flic.errors import FederationError
 from flic.flower.log import events
 from flic.flower.ops.benchmark import simulated
 from flic.flower.pooling import feature_keys
-from flic.flower.silo import held_out
+from flic.flower.silo_folder import held_out
 from flic.methods.linked.sums import SENT
 
 WIDE_OPEN = {"random_features": 24, "told_per_value": 1e6}

@@ -21,16 +21,16 @@ from wire import Recorder, answers, inspect_answer, requests, rows_on_disk, size
 import flic
 from flic.engine.checkpoint import DiskJournal, finished_records
 from flic.errors import FederationError
-from flic.flower.coordinator import Coordinator
+from flic.flower.coordinator_folder import Coordinator
+from flic.flower.federation_settings import FederationSettings
 from flic.flower.log import events
 from flic.flower.ops import certificates
 from flic.flower.ops.benchmark import clients, simulated
 from flic.flower.ops.loopback import on_loopback
-from flic.flower.ops.membership import Membership, Server
+from flic.flower.ops.membership import Membership, ServerAddress
 from flic.flower.ops.processes import Service, ask_flower, environment, script
 from flic.flower.pooling import FIRST
-from flic.flower.settings import FederationSettings
-from flic.flower.silo import SiloFolder
+from flic.flower.silo_folder import SiloFolder
 
 pytestmark = [
     pytest.mark.process,
@@ -131,8 +131,8 @@ def strangers_are_refused(running, table, root):
     other = certificates.create(root / "other", ["127.0.0.1"])
     ways = {
         "does not know this silo's key": said,
-        "certificate is not of the authority": Server(said.address, other.authority),
-        "one that speaks TLS hangs up on --insecure": Server(said.address, None),
+        "certificate is not of the authority": ServerAddress(said.address, other.authority),
+        "one that speaks TLS hangs up on --insecure": ServerAddress(said.address, None),
     }
     strangers = [Membership(SiloFolder.create(root / f"stranger-{i}", table)) for i in range(3)]
     for stranger in strangers:

@@ -10,7 +10,7 @@ from hospitals import rows_of, settings_of
 from safetensors.torch import load_file
 
 from flic.errors import ConfigError, DamagedModel, DataError, FederationError, FlicError
-from flic.flower.silo import SiloFolder
+from flic.flower.silo_folder import SiloFolder
 from flic.methods import build_method
 from flic.methods.protocol import Population, ServerState
 from flic.silos.predicting import evaluate_file

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from flic.errors import FederationError
-from flic.flower.coordinator import Coordinator
+from flic.flower.coordinator_folder import Coordinator
+from flic.flower.federation_settings import FederationSettings
 from flic.flower.ops.processes import Service, environment
 from flic.flower.ops.training import Training
-from flic.flower.settings import FederationSettings
 from flic.flower.wanted import is_wanted
 
 pytestmark = [

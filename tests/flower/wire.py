@@ -18,10 +18,10 @@ from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 from google.protobuf.unknown_fields import UnknownFieldSet
 from safetensors.torch import load_file
 
-from flic.flower.ops.membership import Server
+from flic.flower.federation_settings import NUMBER_BYTES, FederationSettings
+from flic.flower.ops.membership import ServerAddress
 from flic.flower.ops.supernode import free_port
-from flic.flower.settings import NUMBER_BYTES, FederationSettings
-from flic.flower.silo import Leaving, SiloFolder
+from flic.flower.silo_folder import Leaving, SiloFolder
 
 
 class Recorder:
@@ -30,8 +30,8 @@ class Recorder:
     In one thread: OpenSSL lets no two use a connection at once.
     """
 
-    def __init__(self, server: Server, certificate: Any) -> None:
-        self.door = Server(f"127.0.0.1:{free_port()}", server.authority)
+    def __init__(self, server: ServerAddress, certificate: Any) -> None:
+        self.door = ServerAddress(f"127.0.0.1:{free_port()}", server.authority)
         self.streams: list[bytearray] = []  # of each connection, what the silo sent
         self._host, self._port = server.address.split(":")
         self._inward = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -31,13 +31,13 @@ import flic
 from flic.cli.main import app
 from flic.config import resolve
 from flic.errors import FlicError
-from flic.flower.coordinator import Coordinator
+from flic.flower.coordinator_folder import Coordinator
 from flic.flower.exchange import Asked, Reply, Request
+from flic.flower.federation_settings import FederationSettings
 from flic.flower.messages import pack_reply, pack_request, read_reply, read_request
 from flic.flower.pooling import LAST
 from flic.flower.runner import SiloRunner
-from flic.flower.settings import FederationSettings
-from flic.flower.silo import SiloFolder
+from flic.flower.silo_folder import SiloFolder
 from flic.methods.protocol import ServerState
 from flic.runs import run_folder
 from flic.tables import Client, read_table, stream_table

@@ -18,7 +18,7 @@ from flic.methods.linked.disclosure import (
     told_of_map,
     within,
 )
-from flic.methods.linked.method import Linked
+from flic.methods.linked.linked import Linked
 from flic.methods.linked.sums import SENT, ColumnIndex, Layout, Moments
 from flic.methods.protocol import ServerState
 

@@ -15,11 +15,11 @@ from flic.methods.baselines.estimators import Ridge
 from flic.methods.linked import client as linked_client
 from flic.methods.linked import peers
 from flic.methods.linked.agreement import Agreement
-from flic.methods.linked.client import LinkedClient, apply_mix, place_of
 from flic.methods.linked.client_sums import ClientSums, sent_sums
 from flic.methods.linked.disclosure import DisclosedRows
 from flic.methods.linked.link_checks import unlike
-from flic.methods.linked.method import Linked
+from flic.methods.linked.linked import Linked
+from flic.methods.linked.linked_client import LinkedClient, apply_mix, place_of
 from flic.methods.linked.peers import PeerSide, others_at
 from flic.methods.protocol import ServerState, Stack
 

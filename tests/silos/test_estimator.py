@@ -14,7 +14,7 @@ from wards import ward, wards
 from flic import Federation
 from flic.errors import ConfigError
 from flic.silos.estimator import SiloClassifier, SiloRegressor, estimator_of
-from flic.silos.settings import NETWORK
+from flic.silos.fit_settings import NETWORK
 
 # No check is expected to fail.
 CHECKED = [

@@ -12,8 +12,8 @@ import torch
 from flic.errors import ConfigError, FederationError
 from flic.silos.candidates import CANDIDATES
 from flic.silos.evaluator import Evaluator, _predict, work_through
+from flic.silos.fit_settings import FitSettings
 from flic.silos.fitting import fit
-from flic.silos.settings import FitSettings
 from flic.silos.splits import outer_splits
 from flic.tables import Declared, tables_from_frames
 

@@ -9,8 +9,8 @@ from flic.errors import ConfigError, DataError
 from flic.method_settings import MethodSettings
 from flic.settings import merge
 from flic.silos import folder as folders
+from flic.silos.fit_settings import NETWORK as DEFAULTS
 from flic.silos.joining import join, label_names, with_whole_budget
-from flic.silos.settings import NETWORK as DEFAULTS
 from flic.tables import Declared, client_from_frame
 
 

@@ -13,13 +13,13 @@ from flic.silos import folder as folders
 from flic.silos.encoding import encode, linked_spaces
 from flic.silos.estimator import SiloClassifier, estimator_of
 from flic.silos.estimator_models import LinearModel
+from flic.silos.fit_settings import FitSettings
 from flic.silos.fitted import FittedClient
 from flic.silos.fitting import fit
 from flic.silos.joining import join
 from flic.silos.linked_columns import JoinedLinked, LinkedColumns
 from flic.silos.model import Features
 from flic.silos.models import LinkedModel
-from flic.silos.settings import FitSettings
 from flic.tables import Labelling, client_from_frame, tables_from_frames
 
 SETTINGS = FitSettings(

@@ -8,8 +8,8 @@ import pytest
 
 from flic.data.task import Classification, Regression
 from flic.silos.encoding import encode, linked_features
+from flic.silos.fit_settings import FitSettings
 from flic.silos.linked_columns import LinkedColumns, explanations
-from flic.silos.settings import FitSettings
 from flic.tables import Column, Declared, SiloTable
 
 SETTINGS = FitSettings(network={"linked": {"random_features": 16}})

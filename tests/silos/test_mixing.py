@@ -12,13 +12,13 @@ from flic.data.task import Classification, Regression
 from flic.errors import ConfigError, DamagedModel
 from flic.silos.estimator import SiloClassifier, estimator_of
 from flic.silos.evaluator import Evaluator
+from flic.silos.fit_settings import FitSettings
 from flic.silos.fitted import FittedClient
 from flic.silos.fitting import fit
 from flic.silos.folder import load, save
 from flic.silos.joining import join
 from flic.silos.mixing import LEAST, Weights, find_weights
 from flic.silos.models import LinkedModel, MixModel
-from flic.silos.settings import FitSettings
 from flic.tables import client_from_frame, tables_from_frames
 
 pytestmark = pytest.mark.slow  # each test fits a federation

@@ -13,7 +13,7 @@ from flic.page.html import render
 from flic.page.tensorboard import write_scalars
 from flic.silos.evaluator import Evaluator
 from flic.silos.folder import save
-from flic.silos.metrics import figures
+from flic.silos.measures import figures
 from flic.silos.splits import outer_splits
 from flic.tables import tables_from_frames
 

@@ -7,8 +7,8 @@ from wards import NETWORK, wards
 
 from flic.errors import RunFolderError
 from flic.silos import folder as folders
+from flic.silos.fit_settings import FitSettings
 from flic.silos.fitting import fit
-from flic.silos.settings import FitSettings
 from flic.silos.shelf import Shelf, key_of
 from flic.silos.splits import outer_splits
 from flic.tables import Declared, tables_from_frames

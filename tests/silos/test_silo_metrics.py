@@ -5,7 +5,7 @@ import pytest
 from sklearn import metrics as sk
 
 from flic.data.task import Classification, Regression
-from flic.silos.metrics import HIGHER_IS_BETTER, calibration_error, figures, row_scores
+from flic.silos.measures import HIGHER_IS_BETTER, calibration_error, figures, row_scores
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(size=(80, 3))

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from flic.errors import ConfigError
-from flic.silos.settings import FitSettings
+from flic.silos.fit_settings import FitSettings
 from flic.silos.splits import cross_validation, folds, held_out, outer_splits, scheme
 from flic.tables import Column, SiloTable
 

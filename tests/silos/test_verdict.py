@@ -6,8 +6,8 @@ import pytest
 from scipy.stats import t as student
 
 from flic.silos.choice import Choice
+from flic.silos.fit_settings import fit_settings
 from flic.silos.fitting import fit
-from flic.silos.settings import fit_settings
 from flic.silos.verdict import Difference, as_text, difference, reason, sentence, with_interval
 from flic.tables import tables_from_frames
 

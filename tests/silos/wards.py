@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 
 from flic.silos.evaluator import Evaluator
+from flic.silos.fit_settings import FitSettings
 from flic.silos.fitted import FittedClient, FittedFederation
 from flic.silos.fitting import fit
-from flic.silos.settings import FitSettings
 from flic.tables import tables_from_frames
 
 NETWORK = {

@@ -21,7 +21,7 @@ from flic.engine.journal import MemoryJournal
 from flic.engine.rounds import Schedule
 from flic.engine.runners import local_rounds, open_jobs
 from flic.method_settings import TrainingConfig
-from flic.methods.flic.method import FlicHL
+from flic.methods.flic.algorithm import FlicHL
 from flic.methods.protocol import Visit, VisitContext
 from flic.networks.descent import Losses, LossFn
 from flic.settings import merge

@@ -11,8 +11,8 @@ from flic.cli.screen import complain, notice, percent, say, still, table
 from flic.errors import ConfigError
 
 if TYPE_CHECKING:
-    from flic.tables.check import Check, Checked, ClientCheck
     from flic.tables.declared import Kind
+    from flic.tables.overview import Check, Checked, ClientCheck
 
 LISTED_CLASSES = 4
 LISTED_COLUMNS = 20
@@ -44,7 +44,7 @@ def check(
     The exit code is 1 if something would stop a fit.
     """
     need_pandas("check")
-    from flic.tables.check import check_federation
+    from flic.tables.overview import check_federation
 
     with still("looking at the tables"):
         found = _with_settings(check_federation(federation), federation)
@@ -58,7 +58,7 @@ def check(
 
 def _with_settings(checked: "Checked", path: Path) -> "Check":
     """The check with the problems of `[fit]`, by itself or with these tables."""
-    from flic.silos.settings import fit_settings
+    from flic.silos.fit_settings import fit_settings
     from flic.silos.splits import outer_splits
 
     found, file, federation = checked.check, checked.file, checked.federation

@@ -79,8 +79,8 @@ def init(
 ) -> None:
     """Make a coordinator: settings, certificates, and folders that only you can read."""
     need_flower("coordinator init")
+    from flic.flower.federation_settings import federation_settings
     from flic.flower.ops.deployment import Address, Deployment
-    from flic.flower.settings import federation_settings
     from flic.settings import merge, parse_assignment
 
     raw: dict[str, Any] = {}

@@ -32,8 +32,8 @@ def fit(
     need_pandas("fit")
     from flic.settings import merge, parse_assignment
     from flic.silos import folder
+    from flic.silos.fit_settings import fit_settings
     from flic.silos.fitting import fit as fit_tables
-    from flic.silos.settings import fit_settings
     from flic.silos.shelf import Shelf
     from flic.tables import load_tables, read_federation
 

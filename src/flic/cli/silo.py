@@ -16,9 +16,9 @@ from flic.errors import ConfigError
 from flic.files import read_json
 
 if TYPE_CHECKING:
+    from flic.flower.federation_settings import FederationSettings
     from flic.flower.ops.membership import Membership
-    from flic.flower.settings import FederationSettings
-    from flic.flower.silo import Leaving, SiloFolder
+    from flic.flower.silo_folder import Leaving, SiloFolder
     from flic.tables import Client
 
 app = typer.Typer(help="Take part in a federation with your own table.", no_args_is_help=True)
@@ -44,7 +44,7 @@ def _folder(path: Path) -> Path:
 def _open(path: Path) -> "Membership":
     need_flower("silo")
     from flic.flower.ops.membership import Membership
-    from flic.flower.silo import SiloFolder
+    from flic.flower.silo_folder import SiloFolder
 
     return Membership(SiloFolder.open(_folder(path)))
 
@@ -90,7 +90,7 @@ def init(
     """Check your table, make your key, and show what will leave this machine."""
     need_flower("silo init")
     from flic.flower.ops.membership import Membership
-    from flic.flower.silo import SiloFolder
+    from flic.flower.silo_folder import SiloFolder
     from flic.tables import Client, load_client
     from flic.tables.federation_file import unusable_name
 
@@ -134,7 +134,7 @@ def _settings(
     client: "Client", federation: Path | None, classes: list[str] | None
 ) -> "FederationSettings":
     """The federation's settings, or default ones for classes that are named or found."""
-    from flic.flower.settings import federation_settings
+    from flic.flower.federation_settings import federation_settings
 
     if federation is not None:
         try:
@@ -213,9 +213,9 @@ def start(
 ) -> None:
     """Start the silo, supervised; it keeps running after this command has ended."""
     member = _open(path)
-    from flic.flower.ops.membership import Server
+    from flic.flower.ops.membership import ServerAddress
 
-    where = Server.of(server, ca, insecure=insecure)
+    where = ServerAddress.of(server, ca, insecure=insecure)
     if foreground:
         member.become(where)
     node = member.start(where, seconds=wait)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from flic.flower.settings import FederationSettings
+from flic.flower.federation_settings import FederationSettings
 from flic.methods.protocol import ServerState, Update
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from flic.flower.exchange import Reply
+from flic.flower.federation_settings import FederationSettings
 from flic.flower.log import note
 from flic.flower.pooling import FIRST, LAST, SUMS, Pooling, are_keys
 from flic.flower.rules import Rules
-from flic.flower.settings import FederationSettings
 from flic.methods.linked.link_checks import UNLIKE
 from flic.methods.protocol import ServerState, Stage, Step, Update
 

@@ -17,8 +17,13 @@ from torch import Tensor
 from flic.engine.engine import EVALUATE
 from flic.errors import FederationError, IncompatibleUpdate
 from flic.flower.exchange import Reply, Request
+from flic.flower.federation_settings import (
+    LARGEST,
+    NUMBER_BYTES,
+    FederationSettings,
+    federation_settings,
+)
 from flic.flower.pooling import FIRST, LAST
-from flic.flower.settings import LARGEST, NUMBER_BYTES, FederationSettings, federation_settings
 from flic.methods.protocol import Entry, ServerState, Update
 
 RAW = "flic.raw"

@@ -29,13 +29,13 @@ from torch import Tensor
 from flic.data.schema import FeatureSchema, SharedFeatures
 from flic.data.task import Regression
 from flic.files import write_atomically
+from flic.flower.federation_settings import FederationSettings
 from flic.flower.members import damaged, read_json, write_json
-from flic.flower.settings import FederationSettings
 from flic.method_settings import MethodSettings
 from flic.methods.linked.agreement import DETAILS
-from flic.methods.linked.client import scores_name
 from flic.methods.linked.link_checks import UNLIKE
-from flic.methods.linked.method import Linked
+from flic.methods.linked.linked import Linked
+from flic.methods.linked.linked_client import scores_name
 from flic.methods.linked.sums import SENT, Layout, Moments
 from flic.methods.protocol import Population, ServerState, Update
 from flic.shapes import Named

@@ -8,7 +8,7 @@ import torch
 
 from flic.data.task import TaskName
 from flic.engine.score import Errors, Hits
-from flic.flower.settings import LARGEST
+from flic.flower.federation_settings import LARGEST
 from flic.methods.protocol import Update
 from flic.shapes import Named
 

@@ -9,8 +9,8 @@ from functools import partial
 
 from flic.errors import FederationError, IncompatibleUpdate
 from flic.flower.exchange import Reply
+from flic.flower.federation_settings import FederationSettings
 from flic.flower.proportion import too_far, too_heavy
-from flic.flower.settings import FederationSettings
 from flic.flower.silo_engine import as_coordinated
 from flic.method_settings import unit_of
 from flic.methods.protocol import ServerState, Stage, Step, Update, check_update

@@ -8,12 +8,12 @@ from flic.engine.engine import EVALUATE
 from flic.engine.journal import Record
 from flic.engine.rounds import Figures, Work
 from flic.errors import FederationError
-from flic.flower.coordinator import Coordinator
+from flic.flower.coordinator_folder import Coordinator
 from flic.flower.exchange import Asked, Reply
+from flic.flower.federation_settings import NUMBER_BYTES
 from flic.flower.log import note
 from flic.flower.pooling import KEY_BYTES
 from flic.flower.proportion import is_evaluation
-from flic.flower.settings import NUMBER_BYTES
 from flic.methods.protocol import ServerState, Stage, Step
 
 POLL_S = 1.0  # between looks at who is there

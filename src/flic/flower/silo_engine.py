@@ -10,15 +10,15 @@ from flic.data.client_data import ClientData, FederatedData
 from flic.engine.clients import Clients
 from flic.engine.engine import EVALUATE, Engine, Job, JobResult
 from flic.errors import FederationError
+from flic.flower.federation_settings import FederationSettings
 from flic.flower.pooling import FIRST, PLACES, SPACE, SUMS, linked_method
-from flic.flower.settings import FederationSettings
 from flic.method_settings import LinkedConfig
 from flic.methods import build_method
+from flic.methods.flic.algorithm import Flic
 from flic.methods.flic.anchors import factor_name, mean_name
-from flic.methods.flic.method import Flic
-from flic.methods.linked.client import LinkedClient
 from flic.methods.linked.disclosure import told_detail, told_of_map
-from flic.methods.linked.method import Linked
+from flic.methods.linked.linked import Linked
+from flic.methods.linked.linked_client import LinkedClient
 from flic.methods.linked.sums import SENT
 from flic.methods.protocol import (
     Method,

@@ -31,11 +31,11 @@ from flic.data.client_data import ClientData, Split
 from flic.data.schema import FeatureSchema
 from flic.errors import DamagedModel
 from flic.files import read_json, write_atomically
+from flic.flower.federation_settings import FederationSettings, federation_settings
 from flic.flower.pooling import KEY_BYTES, LAST, SPACE, feature_keys
-from flic.flower.settings import FederationSettings, federation_settings
 from flic.flower.silo_engine import SiloEngine
-from flic.methods.linked.client import LinkedClient
 from flic.methods.linked.hiding import rare_indicators
+from flic.methods.linked.linked_client import LinkedClient
 from flic.shapes import Named
 from flic.silos.candidates import FLIC
 from flic.silos.encoding import EncodedSilo, linked_features, linked_names, row_digests

@@ -42,14 +42,14 @@ class Methods(Mapping[str, "type[Method]"]):
 
 _OWN = {
     "local": "baselines.local:Local",
-    "flic-class": "flic.method:FlicClass",
-    "flic-hl": "flic.method:FlicHL",
+    "flic-class": "flic.algorithm:FlicClass",
+    "flic-hl": "flic.algorithm:FlicHL",
     "permuted-anchors": "baselines.permuted_anchors:PermutedAnchors",
     "hetfedrep": "baselines.hetfedrep:HetFedRep",
     "fedhenn": "baselines.fedhenn:FedHeNN",
     "within-space": "baselines.within_space:WithinSpace",
     "fedavg": "baselines.fedavg:FedAvg",
-    "linked": "linked.method:Linked",
+    "linked": "linked.linked:Linked",
     "lda": "baselines.estimators:Lda",
     "logistic": "baselines.estimators:Logistic",
     "ridge": "baselines.estimators:Ridge",

@@ -13,7 +13,7 @@ from flic.silos.candidates import CANDIDATES, FLIC
 from flic.silos.fitted import FittedFederation
 from flic.silos.folder import load
 from flic.silos.linked_columns import LinkedColumns
-from flic.silos.metrics import HIGHER_IS_BETTER
+from flic.silos.measures import HIGHER_IS_BETTER
 from flic.silos.verdict import ClientVerdict, Verdict
 
 COUNTED = (

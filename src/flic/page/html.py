@@ -8,7 +8,7 @@ from importlib.resources import files
 
 from flic.errors import ConfigError
 from flic.notation import json_values
-from flic.page import figures, latent_charts, values
+from flic.page import figures, latent_charts, prepared
 from flic.page.contents import Report
 
 FILTERS = (
@@ -19,13 +19,13 @@ FILTERS = (
     figures.size,
     figures.counted,
     figures.prose,
-    values.facts,
-    values.score_rows,
-    values.mean_scores,
-    values.best,
-    values.by_client_and_class,
-    values.sent_by_all,
-    values.dotted,
+    prepared.facts,
+    prepared.score_rows,
+    prepared.mean_scores,
+    prepared.best,
+    prepared.by_client_and_class,
+    prepared.sent_by_all,
+    prepared.dotted,
     latent_charts.splits,
     latent_charts.class_marks,
     latent_charts.client_marks,
@@ -55,7 +55,7 @@ def render(report: Report) -> str:
     templates.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return templates.get_template("page.html").render(
         report=report,
-        charts=json_values(values.drawn(report)),
+        charts=json_values(prepared.drawn(report)),
         style=_part("style.css"),
         behaviour=_part("behaviour.js"),
         plotlyjs=get_plotlyjs,

@@ -17,9 +17,9 @@ from flic.engine.clients import Clients
 from flic.engine.journal import Journal
 from flic.engine.traffic import ClientTraffic, SentTensor
 from flic.gaussians import Gaussian, wasserstein2_sq, wasserstein2_sq_interval
+from flic.methods.flic.algorithm import Flic
 from flic.methods.flic.anchors import FACTOR, MEAN, Anchors
 from flic.methods.flic.meta import MAP
-from flic.methods.flic.method import Flic
 from flic.methods.flic.response import ByResponse
 from flic.methods.network import NetworkMethod
 from flic.methods.protocol import ServerState, VisitContext

@@ -1,9 +1,8 @@
-"""What a way to get a model is, whatever it does."""
+"""Candidate: one way to get a model for a client."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -13,11 +12,9 @@ from flic.engine.rounds import Schedule
 from flic.engine.traffic import SentTensor
 from flic.method_settings import MethodSettings
 from flic.silos.encoding import EncodedFederation
+from flic.silos.fit_settings import FitSettings
+from flic.silos.linked_state import LinkedState
 from flic.silos.model import Model
-from flic.silos.settings import FitSettings
-
-if TYPE_CHECKING:
-    from flic.silos.linked_columns import LinkedState
 
 STACK_WIDTH = 100
 
@@ -29,7 +26,7 @@ class Learned:
     models: Mapping[str, Model]
     records: Sequence[Record] = ()
     shared: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    linked: "LinkedState | None" = None  # of linked columns, for those who come later
+    linked: LinkedState | None = None  # of linked columns, for those who come later
     sent: Mapping[str, Sequence[SentTensor]] = field(default_factory=dict)  # client → tensors
 
 

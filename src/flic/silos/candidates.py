@@ -26,10 +26,10 @@ from flic.methods.protocol import Population
 from flic.silos.candidate import STACK_WIDTH, Candidate, Learned, schedule
 from flic.silos.encoding import EncodedFederation, in_space
 from flic.silos.estimator_models import exported
+from flic.silos.fit_settings import FitSettings
 from flic.silos.linked_columns import LinkedColumns
 from flic.silos.mixing import Mix
 from flic.silos.models import NetworkModel
-from flic.silos.settings import FitSettings
 from flic.silos.views import View, linked_columns, own_columns, same_columns, shared_columns
 
 #: FedAvg lives by averaging often, and has no use for the shared hidden layer of FLIC-HL.

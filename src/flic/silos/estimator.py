@@ -22,13 +22,13 @@ from flic.errors import ConfigError
 from flic.silos.candidate import Candidate
 from flic.silos.candidates import CANDIDATES, FLIC
 from flic.silos.encoding import encode
+from flic.silos.fit_settings import FitSettings
 from flic.silos.fitted import FittedClient, FittedFederation, formed_rows, scores_of
 from flic.silos.joining import JoinedFlic, JoinedOffsets
 from flic.silos.linked_columns import JoinedLinked, LinkedColumns
 from flic.silos.mixing import Mix
 from flic.silos.model import Model
 from flic.silos.models import LinkedModel, MixModel, NetworkModel
-from flic.silos.settings import FitSettings
 from flic.tables import Declared, SiloTable, as_pandas, conform, find_columns
 from flic.tables.values import text_of
 

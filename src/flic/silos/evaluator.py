@@ -25,10 +25,10 @@ from flic.silos.choice import (
     experience,
 )
 from flic.silos.encoding import EncodedFederation, EncodedSilo, encode
-from flic.silos.metrics import figures, log_likelihoods, row_scores
+from flic.silos.fit_settings import FitSettings
+from flic.silos.measures import figures, log_likelihoods, row_scores
 from flic.silos.mixing import Mix, Weights, find_weights, mixed
 from flic.silos.model import Model, tempered
-from flic.silos.settings import FitSettings
 from flic.silos.shelf import Said, Shelf, key_of
 from flic.silos.splits import Rows, cross_validation
 from flic.tables.table import TableFederation

@@ -9,10 +9,10 @@ from flic.data.task import TaskName
 from flic.errors import ConfigError
 from flic.silos import folder
 from flic.silos.estimator import SiloClassifier, SiloRegressor, estimator_of
+from flic.silos.fit_settings import fit_settings
 from flic.silos.fitted import FittedFederation
 from flic.silos.fitting import OnStep, fit
 from flic.silos.joining import join, kinds_of_columns, label_names
-from flic.silos.settings import fit_settings
 from flic.silos.verdict import ClientVerdict, Verdict
 from flic.tables import (
     Declared,

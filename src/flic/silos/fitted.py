@@ -13,10 +13,10 @@ from flic.data.task import Classification, Task
 from flic.engine.journal import Record
 from flic.errors import ConfigError, DataError
 from flic.silos.choice import CandidatePrior
-from flic.silos.linked_columns import LinkedState
+from flic.silos.fit_settings import FitSettings
+from flic.silos.linked_state import LinkedState
 from flic.silos.mixing import Weighed
 from flic.silos.model import Features, Model, tempered
-from flic.silos.settings import FitSettings
 from flic.silos.verdict import Verdict
 from flic.tables import Column, Declared, Labelling, SiloTable, conform
 from flic.tables.columns import BadValues, Oddities

@@ -15,11 +15,11 @@ from flic.silos.candidate import Learned
 from flic.silos.candidates import CANDIDATES, FLIC, NetworkCandidate
 from flic.silos.encoding import EncodedFederation
 from flic.silos.evaluator import Evaluator, Trial, work_through
+from flic.silos.fit_settings import FitSettings
 from flic.silos.fitted import FittedClient, FittedFederation
 from flic.silos.linked_columns import LinkedColumns, explanations
 from flic.silos.mixing import Mix, Weighed
 from flic.silos.report_data import report_data
-from flic.silos.settings import FitSettings
 from flic.silos.shelf import Shelf
 from flic.silos.splits import outer_splits
 from flic.silos.verdict import verdict

@@ -37,11 +37,11 @@ from flic.notation import json_values
 from flic.silos.card import model_card
 from flic.silos.choice import CandidatePrior
 from flic.silos.encoding import linked_names
+from flic.silos.fit_settings import FitSettings
 from flic.silos.fitted import FittedClient, FittedFederation
-from flic.silos.linked_columns import LinkedState
+from flic.silos.linked_state import LinkedState
 from flic.silos.model import Saved
 from flic.silos.models import KINDS
-from flic.silos.settings import FitSettings
 from flic.silos.verdict import Verdict
 from flic.tables import Column, Declared, Labelling
 from flic.tables.encoder import TableEncoder

@@ -21,11 +21,11 @@ from flic.silos.candidate import Candidate, Learned
 from flic.silos.candidates import CANDIDATES, FLIC
 from flic.silos.encoding import EncodedFederation, EncodedSilo, in_space, linked_features
 from flic.silos.evaluator import Evaluator, Prior, work_through
+from flic.silos.fit_settings import FitSettings
 from flic.silos.fitted import FittedClient, FittedFederation
 from flic.silos.linked_columns import JoinedLinked, LinkedColumns, explanations
 from flic.silos.mixing import Mix
 from flic.silos.models import NetworkModel
-from flic.silos.settings import FitSettings
 from flic.silos.splits import outer_splits
 from flic.silos.verdict import verdict
 from flic.tables import SiloTable, TableFederation

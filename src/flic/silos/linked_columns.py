@@ -5,51 +5,31 @@ trained, and nothing leaves.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from torch import Tensor
 
 from flic.data.client_data import ClientData, FederatedData, Split
-from flic.data.schema import FeatureSchema, SharedFeatures
-from flic.data.task import Task
+from flic.data.schema import FeatureSchema
 from flic.engine.engine import Engine
 from flic.engine.journal import MemoryJournal
 from flic.engine.runners import local_rounds
 from flic.engine.traffic import TrafficCounter
-from flic.methods.linked.agreement import Agreement
-from flic.methods.linked.client import LinkedClient
 from flic.methods.linked.client_sums import Sent
 from flic.methods.linked.hiding import rare_indicators
 from flic.methods.linked.link_checks import unlike
-from flic.methods.linked.method import Linked
+from flic.methods.linked.linked import Linked
+from flic.methods.linked.linked_client import LinkedClient
 from flic.methods.linked.tuning import PREDICTORS
 from flic.shapes import Named
 from flic.silos.candidate import STACK_WIDTH, Candidate, Learned, schedule
 from flic.silos.encoding import EncodedFederation, EncodedSilo, linked_features, linked_spaces
+from flic.silos.fit_settings import FitSettings
+from flic.silos.linked_state import LinkedState
 from flic.silos.models import LinkedModel
-from flic.silos.settings import FitSettings
 from flic.tables.encoder import TableEncoder
 
 LinkedClients = Mapping[str, LinkedClient]
-
-
-@dataclass(frozen=True, eq=False)
-class LinkedState:
-    """What a federation shares of its linked columns."""
-
-    spaces: Mapping[str, SharedFeatures] = field(default_factory=dict[str, SharedFeatures])
-    seed: int = 0
-    tensors: Named = field(default_factory=dict[str, Tensor])  # everyone's sums and scores
-
-    def agreed(self, settings: FitSettings, task: Task) -> Agreement:
-        """What clients agree on."""
-        return Agreement(settings.method.linked, self.spaces, task, self.seed)
-
-    def space_of(self, names: Sequence[str]) -> str | None:
-        """Space that has most of some features; None if none has any."""
-        common = {s: len({*names} & {*shared.names}) for s, shared in self.spaces.items()}
-        best = max(common, key=lambda space: common[space], default=None)
-        return best if best is not None and common[best] else None
 
 
 class LinkedColumns(Candidate):

@@ -14,9 +14,9 @@ import numpy as np
 from flic.data.task import Classification, Task
 from flic.silos.candidate import Candidate, Learned
 from flic.silos.encoding import EncodedFederation
+from flic.silos.fit_settings import FitSettings
 from flic.silos.model import FLOOR, Model
 from flic.silos.models import MixModel, Part, pooled
-from flic.silos.settings import FitSettings
 
 Weighed = Mapping[str, float]
 """candidate → its weight; they sum to 1."""

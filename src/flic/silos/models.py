@@ -18,8 +18,8 @@ from flic.data.task import Classification, Regression, Task
 from flic.engine.engine import Engine
 from flic.errors import ConfigError, DamagedModel
 from flic.method_settings import MethodSettings
-from flic.methods.linked.client import apply_mix
 from flic.methods.linked.client_sums import Sent
+from flic.methods.linked.linked_client import apply_mix
 from flic.methods.protocol import ServerState
 from flic.silos.estimator_models import BoostedModel, LinearModel
 from flic.silos.model import Features, Model, Saved, log_probabilities, tempered

@@ -15,7 +15,7 @@ from flic.errors import ConfigError, DataError
 from flic.files import open_with
 from flic.silos.encoding import row_digests
 from flic.silos.fitted import FittedClient, Predicted
-from flic.silos.metrics import figures
+from flic.silos.measures import figures
 from flic.tables import stream_table
 from flic.tables.columns import BadValues, about_bad
 from flic.tables.labels import quoted

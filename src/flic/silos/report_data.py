@@ -16,7 +16,7 @@ from flic.runs.latent import alignment, held_out, latent, read
 from flic.silos.candidate import STACK_WIDTH
 from flic.silos.candidates import FLIC, NetworkCandidate, Run
 from flic.silos.evaluator import Evaluator
-from flic.silos.metrics import figures
+from flic.silos.measures import figures
 from flic.silos.model import log_probabilities, tempered
 from flic.silos.splits import Rows
 

@@ -17,7 +17,7 @@ from safetensors.numpy import save
 
 from flic.digests import digest_of, digest_of_arrays, digest_of_code
 from flic.files import alone_in, make_folder, write_atomically
-from flic.silos.settings import FitSettings
+from flic.silos.fit_settings import FitSettings
 from flic.silos.splits import Rows
 from flic.tables import TableFederation
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from flic.errors import ConfigError
 from flic.seeding import derive_seed
-from flic.silos.settings import FitSettings
+from flic.silos.fit_settings import FitSettings
 from flic.tables.table import SiloTable
 
 Rows = Mapping[str, tuple[np.ndarray, np.ndarray]]

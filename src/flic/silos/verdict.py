@@ -16,7 +16,7 @@ from flic.errors import ConfigError
 from flic.silos.candidates import CANDIDATES
 from flic.silos.choice import Choice
 from flic.silos.evaluator import SplitResult, Trial
-from flic.silos.metrics import HIGHER_IS_BETTER
+from flic.silos.measures import HIGHER_IS_BETTER
 
 Word = Literal["helps", "no difference shown", "harms"]
 

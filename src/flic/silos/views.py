@@ -15,51 +15,53 @@ from flic.silos.encoding import (
 
 
 @dataclass(frozen=True)
-class Seen:
+class Columns:
     """Columns of one client: the space that they lie in, and their positions."""
 
     space: str
     inputs: tuple[int, ...]
 
 
-View = Callable[[EncodedFederation], dict[str, Seen]]
+View = Callable[[EncodedFederation], dict[str, Columns]]
 """What is seen of each client that a candidate serves."""
 
 
-def own_columns(encoded: EncodedFederation) -> dict[str, Seen]:
+def own_columns(encoded: EncodedFederation) -> dict[str, Columns]:
     """All columns of every client, each in a space of its own."""
-    return {s.name: Seen(s.name, tuple(range(len(s.encoder.features)))) for s in encoded.silos}
+    return {s.name: Columns(s.name, tuple(range(len(s.encoder.features)))) for s in encoded.silos}
 
 
-def shared_columns(encoded: EncodedFederation) -> dict[str, Seen]:
+def shared_columns(encoded: EncodedFederation) -> dict[str, Columns]:
     """The columns that every client has; nobody is served where there are none."""
     common = columns_of_all([silo.shared for silo in encoded.silos])
-    found = {s.name: Seen("shared", features_from(s, common)) for s in encoded.silos}
+    found = {s.name: Columns("shared", features_from(s, common)) for s in encoded.silos}
     return found if all(seen.inputs for seen in found.values()) else {}
 
 
-def same_columns(encoded: EncodedFederation) -> dict[str, Seen]:
+def same_columns(encoded: EncodedFederation) -> dict[str, Columns]:
     """All columns of clients that have exactly the same ones as another."""
     groups = groups_of_one_space({silo.name: silo.shared for silo in encoded.silos})
     own = own_columns(encoded)
     return {
-        name: Seen(f"group {number}", own[name].inputs)
+        name: Columns(f"group {number}", own[name].inputs)
         for number, names in enumerate(groups)
         for name in names
     }
 
 
-def linked_columns(encoded: EncodedFederation) -> dict[str, Seen]:
+def linked_columns(encoded: EncodedFederation) -> dict[str, Columns]:
     """Columns that several clients have; nobody is served where a simpler view sees the same."""
     names = {silo.name: linked_features(silo)[0] for silo in encoded.silos}
     holders = Counter(name for own in names.values() for name in own)
     found = {
-        client: Seen(space, tuple(i for i, name in enumerate(names[client]) if holders[name] > 1))
+        client: Columns(
+            space, tuple(i for i, name in enumerate(names[client]) if holders[name] > 1)
+        )
         for client, space in linked_spaces(names).items()
     }
     simpler = [_inputs(view(encoded)) for view in (shared_columns, same_columns)]
     return {} if _inputs(found) in simpler else found
 
 
-def _inputs(seen: dict[str, Seen]) -> dict[str, tuple[int, ...]]:
+def _inputs(seen: dict[str, Columns]) -> dict[str, tuple[int, ...]]:
     return {client: own.inputs for client, own in seen.items()}

@@ -12,10 +12,10 @@ from pathlib import Path
 from flic.data.task import TaskName
 from flic.errors import ConfigError, DataError
 from flic.notation import toml_key, toml_list, toml_text
-from flic.tables.check import Check, ClientCheck, check_tables
 from flic.tables.declared import KINDS
 from flic.tables.federation_file import Client, FederationFile
 from flic.tables.loading import examine
+from flic.tables.overview import Check, ClientCheck, check_tables
 from flic.tables.reading import read_table
 from flic.tables.table import TableFederation
 from flic.tables.values import is_code, parse_number

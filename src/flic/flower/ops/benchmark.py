@@ -17,10 +17,10 @@ from flic.engine.engine import Engine
 from flic.engine.journal import MemoryJournal, Record
 from flic.engine.rounds import Schedule
 from flic.engine.runners import local_rounds, open_jobs
+from flic.flower.federation_settings import FederationSettings
 from flic.flower.ops.loopback import on_loopback
 from flic.flower.ops.training import OnRound
-from flic.flower.settings import FederationSettings
-from flic.flower.silo import SiloFolder, held_out
+from flic.flower.silo_folder import SiloFolder, held_out
 from flic.flower.silo_run import rows_of
 from flic.silos.encoding import encode
 from flic.tables import Client

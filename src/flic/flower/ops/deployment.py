@@ -22,7 +22,8 @@ from pydantic import Field
 
 from flic.errors import ConfigError, FederationError, RunFolderError
 from flic.files import read_json, write_atomically
-from flic.flower.coordinator import Coordinator
+from flic.flower.coordinator_folder import Coordinator
+from flic.flower.federation_settings import FederationSettings
 from flic.flower.members import write_json
 from flic.flower.ops import certificates
 from flic.flower.ops.admission import KEYS, Admission
@@ -31,7 +32,6 @@ from flic.flower.ops.keeper import superlink
 from flic.flower.ops.processes import Service, ask_flower, environment, script
 from flic.flower.ops.supernode import COMPONENTS
 from flic.flower.ops.training import OnRound, Tell, Training
-from flic.flower.settings import FederationSettings
 from flic.flower.wanted import is_wanted, release
 from flic.notation import toml_text
 from flic.settings import Section, validated

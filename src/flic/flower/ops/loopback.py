@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flic.flower.federation_settings import FederationSettings
 from flic.flower.ops.deployment import Address, Deployment
-from flic.flower.ops.membership import Membership, Server
+from flic.flower.ops.membership import Membership, ServerAddress
 from flic.flower.ops.supernode import free_port
-from flic.flower.settings import FederationSettings
-from flic.flower.silo import SiloFolder
+from flic.flower.silo_folder import SiloFolder
 from flic.tables import Client
 
 LET_IN_S = 180.0
@@ -28,10 +28,10 @@ class Loopback:
     members: Mapping[str, Membership]
 
     @property
-    def server(self) -> Server:
+    def server(self) -> ServerAddress:
         """The coordinator's address, as silos are given it."""
         port = self.deployment.place.port
-        return Server(f"127.0.0.1:{port}", self.deployment.certificates.authority)
+        return ServerAddress(f"127.0.0.1:{port}", self.deployment.certificates.authority)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from flic.flower.log import events
 from flic.flower.ops import keys
 from flic.flower.ops.certificates import is_loopback
 from flic.flower.ops.processes import Service, environment, script
-from flic.flower.silo import SiloFolder
+from flic.flower.silo_folder import SiloFolder
 from flic.notation import toml_text
 
 NODE = re.compile(r"SuperNode ID: (\d+)")
@@ -44,14 +44,14 @@ PASSING = {
 
 
 @dataclass(frozen=True)
-class Server:
+class ServerAddress:
     """A coordinator's address as a silo uses it, and the authority that vouches for it."""
 
     address: str
     authority: Path | None  # None: plain text
 
     @classmethod
-    def of(cls, address: str, authority: Path | None, *, insecure: bool) -> "Server":
+    def of(cls, address: str, authority: Path | None, *, insecure: bool) -> "ServerAddress":
         """The coordinator's address, if it may be used like this."""
         found = ADDRESS.fullmatch(address)
         if found is None:
@@ -110,7 +110,7 @@ class Membership:
         """The pair by which the coordinator will know this silo."""
         keys.create_pair(self.folder / "key", self.public_key)
 
-    def start(self, server: Server, *, seconds: float) -> int:
+    def start(self, server: ServerAddress, *, seconds: float) -> int:
         """Start the SuperNode in the background; the number of its node once it is let in.
 
         Raises:
@@ -124,7 +124,7 @@ class Membership:
             self.service.stop()
             raise
 
-    def become(self, server: Server) -> None:
+    def become(self, server: ServerAddress) -> None:
         """Go on as the SuperNode's supervisor, in the foreground; it tries again for ever."""
         self.service.become(self._command(server), self._environment)
 
@@ -144,7 +144,7 @@ class Membership:
             "last_refusal": refusals[-1] if refusals else None,
         }
 
-    def _let_in(self, server: Server, before: int, until: float) -> int:
+    def _let_in(self, server: ServerAddress, before: int, until: float) -> int:
         while True:
             said = self.service.tail(start=before)
             if found := NODE.search(said):
@@ -156,7 +156,7 @@ class Membership:
                 raise self._refused(server, self._not_let_in(server, said))
             time.sleep(0.2)
 
-    def _not_let_in(self, server: Server, said: str) -> str:
+    def _not_let_in(self, server: ServerAddress, said: str) -> str:
         """The reason why the time ran out, by Flower's log."""
         if NOT_ADMITTED in said:
             return (
@@ -168,7 +168,7 @@ class Membership:
             reason += "; one that speaks TLS hangs up on --insecure: give it --ca instead"
         return reason
 
-    def _refused(self, server: Server, reason: str) -> FederationError:
+    def _refused(self, server: ServerAddress, reason: str) -> FederationError:
         return FederationError(
             f"silo {self.silo.name!r} was not let in by {server.address}: {reason}. Flower's own "
             f"words are in {self.service.log}."
@@ -180,7 +180,7 @@ class Membership:
         home.mkdir(mode=0o700, exist_ok=True)
         return environment(home)
 
-    def _command(self, server: Server) -> list[str]:
+    def _command(self, server: ServerAddress) -> list[str]:
         key = self.folder / "key"
         if server.authority is None:
             safety = ["--insecure"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from flic.engine.checkpoint import finished_records
 from flic.engine.journal import Record
 from flic.errors import FederationError
-from flic.flower.coordinator import Coordinator
+from flic.flower.coordinator_folder import Coordinator
 from flic.flower.log import events
 from flic.flower.ops.processes import Service
 from flic.flower.wanted import is_wanted, want

@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from flic.data.stacked import StackedData
-from flic.methods.flic.method import Flic
+from flic.methods.flic.algorithm import Flic
 from flic.seeding import generator
 
 

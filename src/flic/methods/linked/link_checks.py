@@ -4,7 +4,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flic.methods.linked.agreement import class_of
-from flic.methods.linked.client import LinkedClient
 from flic.methods.linked.deviations import (
     FAR,
     KINDS,
@@ -13,6 +12,7 @@ from flic.methods.linked.deviations import (
     shares_beyond,
     usual_deviations,
 )
+from flic.methods.linked.linked_client import LinkedClient
 
 UNLIKE = "scores.unlike"
 """Shares of features that differ by some; a client counts for as many as it speaks of."""

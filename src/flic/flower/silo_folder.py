@@ -22,14 +22,14 @@ from flic.data.task import Regression
 from flic.engine.score import Errors, Hits
 from flic.errors import ConfigError, FederationError, RunFolderError
 from flic.files import alone_in, write_atomically
-from flic.flower.log import note
-from flic.flower.members import read_json, write_json
-from flic.flower.pooling import FIRST, KEY_BYTES, LAST, SUMS, round_of
-from flic.flower.settings import (
+from flic.flower.federation_settings import (
     NUMBER_BYTES,
     FederationSettings,
     federation_settings,
 )
+from flic.flower.log import note
+from flic.flower.members import read_json, write_json
+from flic.flower.pooling import FIRST, KEY_BYTES, LAST, SUMS, round_of
 from flic.flower.silo_engine import LinkedSiloEngine, SiloEngine, Trained
 from flic.flower.silo_run import FACTS, ROWS, SiloRun, rows_of
 from flic.flower.told import Cells, ToldBefore

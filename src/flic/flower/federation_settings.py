@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from flic.data.task import Classification, Regression, Task, TaskName
 from flic.method_settings import MethodSettings
 from flic.settings import Section, merge, validated
-from flic.silos.settings import NETWORK
+from flic.silos.fit_settings import NETWORK
 
 #: Methods that send no φ: `within-space` and `fedavg` share it, the others share nothing.
 Method = Literal["flic-class", "flic-hl", "hetfedrep", "permuted-anchors", "fedhenn", "linked"]

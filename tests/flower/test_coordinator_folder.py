@@ -11,11 +11,11 @@ from hospitals import settings_of
 
 from flic.engine.rounds import Work
 from flic.errors import ConfigError, OtherRun, RunFolderError
-from flic.flower.coordinator import Coordinator
+from flic.flower.coordinator_folder import Coordinator
 from flic.flower.exchange import Asked, Reply
+from flic.flower.federation_settings import federation_settings
 from flic.flower.log import LOG, events
 from flic.flower.runner import SiloRunner
-from flic.flower.settings import federation_settings
 from flic.methods.protocol import Entry, Update
 
 NAMES = ["east", "north", "south"]
@@ -324,7 +324,9 @@ def test_offences_outlive_the_coordinator(coordinator):
 @pytest.mark.process
 def test_coordinator_and_silo_do_without_flower():
     """They and the package itself can be used where Flower is not installed."""
-    code = "import sys; sys.modules['flwr'] = None; import flic.flower.runner, flic.flower.silo"
+    code = (
+        "import sys; sys.modules['flwr'] = None; import flic.flower.runner, flic.flower.silo_folder"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -16,7 +16,7 @@ from flic.engine.engine import EVALUATE
 from flic.engine.journal import Record
 from flic.errors import FlicError, IncompatibleUpdate
 from flic.files import alone_in
-from flic.flower.coordinator import Coordinator
+from flic.flower.coordinator_folder import Coordinator
 from flic.flower.exchange import Asked, Request
 from flic.flower.messages import pack_request, read_reply
 from flic.flower.patches import cap_tensors, cap_upload_wait

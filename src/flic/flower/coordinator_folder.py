@@ -20,11 +20,11 @@ from flic.digests import digest_of
 from flic.engine.checkpoint import CHECKPOINTS, DiskJournal, finished_records
 from flic.engine.rounds import Rounds, Runner, Schedule, next_step
 from flic.errors import ConfigError, RunFolderError
+from flic.flower.federation_settings import FederationSettings, federation_settings
 from flic.flower.linked_rules import LinkedRules
 from flic.flower.log import events, note
 from flic.flower.members import Members, damaged, read_json, write_json
 from flic.flower.rules import Rules
-from flic.flower.settings import FederationSettings, federation_settings
 from flic.flower.wanted import release
 from flic.methods.protocol import ServerState, Step
 

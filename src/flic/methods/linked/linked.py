@@ -22,11 +22,17 @@ from flic.data.client_data import ClientData, Split
 from flic.data.stacked import StackedData
 from flic.method_settings import MethodSettings
 from flic.methods.linked.agreement import Agreement, Kind
-from flic.methods.linked.client import LinkedClient, apply_mix, place_of_mix, scores_name, zeros
 from flic.methods.linked.client_sums import sent_sums
 from flic.methods.linked.deviations import USUAL
 from flic.methods.linked.disclosure import DisclosedRows, told_detail
 from flic.methods.linked.link_checks import UNLIKE, shares_unlike
+from flic.methods.linked.linked_client import (
+    LinkedClient,
+    apply_mix,
+    place_of_mix,
+    scores_name,
+    zeros,
+)
 from flic.methods.linked.sums import SENT
 from flic.methods.linked.tuning import PREDICTORS, WEIGHTS, Predictor, tuning_of
 from flic.methods.protocol import (

@@ -14,7 +14,7 @@ from flwr.clientapp import ClientApp
 
 from flic.errors import FlicError
 from flic.flower.messages import Reply, Request, pack_reply, read_request
-from flic.flower.silo import SiloFolder
+from flic.flower.silo_folder import SiloFolder
 from flic.methods.protocol import Update
 
 app = ClientApp()
