@@ -259,3 +259,9 @@ def test_an_unknown_key_of_the_data_names_those_there_are():
 def test_what_methods_are_compared_on_cannot_differ(key):
     with pytest.raises(ConfigError, match=rf"\[methods.local\]: got {key}; all methods"):
         resolve({"data": DATA, "methods": {"local": {key: 1}}})
+
+
+def test_the_name_that_a_key_had_before_still_works():
+    old = resolve({"data": DATA, "linked": {"told_per_value": 0.25}})
+    assert old.linked.max_numbers_per_value == 0.25
+    assert resolve(old.model_dump(mode="json")) == old

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Annotated, Literal, Self
 
 from pydantic import (
+    AliasChoices,
     BeforeValidator,
     Field,
     PlainSerializer,
@@ -224,6 +225,10 @@ Scatter = Literal["off", "diagonal", "projected", "full"]
 random features of them, or products of every two of themselves as well."""
 
 
+MAX_NUMBERS_PER_VALUE = AliasChoices("max_numbers_per_value", "told_per_value")
+"""The key, and the name that it had before."""
+
+
 class LinkedConfig(Section):
     """Linked features, in closed form."""
 
@@ -232,7 +237,9 @@ class LinkedConfig(Section):
     min_rows: int = Field(default=1, ge=1)  # least rows behind each number that is sent
     scatter: Scatter = "full"  # part of it that clients send
     # Most numbers that a client sends per value of its rows; None: no limit.
-    told_per_value: float | None = Field(default=None, gt=0)
+    max_numbers_per_value: float | None = Field(
+        default=None, gt=0, validation_alias=MAX_NUMBERS_PER_VALUE
+    )
 
 
 class MethodSettings(Section):

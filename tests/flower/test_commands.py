@@ -280,7 +280,7 @@ def test_of_linked_columns_it_is_said_what_the_sums_may_show(flic, rows):
     assert (
         flic(
             "coordinator init d --classes well,ill --method linked "
-            "--set network.linked.told_per_value=0.1"
+            "--set network.linked.max_numbers_per_value=0.1"
         )[0]
         == 0
     )

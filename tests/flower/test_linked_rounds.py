@@ -17,7 +17,7 @@ from flic.flower.pooling import feature_keys
 from flic.flower.silo_folder import held_out
 from flic.methods.linked.sums import SENT
 
-WIDE_OPEN = {"random_features": 24, "told_per_value": 1e6}
+WIDE_OPEN = {"random_features": 24, "max_numbers_per_value": 1e6}
 LINKED = {"method": "linked", "network": {"linked": WIDE_OPEN}, "salt": "0a" * 16}
 NAMES = ["east", "north", "south"]
 
@@ -47,8 +47,8 @@ def linked(here):
 def opened(place):
     """Silos that tell as many numbers as they are asked for."""
     for name in place.grid.folders:
-        if "told_per_value" not in (place.silo(name).folder / "silo.toml").read_text():
-            state(place, name, told_per_value=1e6)
+        if "max_numbers_per_value" not in (place.silo(name).folder / "silo.toml").read_text():
+            state(place, name, max_numbers_per_value=1e6)
     return place
 
 
@@ -176,10 +176,13 @@ def numbers_sent(place, name):
 
 @pytest.mark.parametrize("share", [0.5, 1.5, 20.0])
 def test_a_silo_tells_no_more_numbers_than_its_rows_can_hide_in(here, share):
-    usual = {**LINKED, "network": {"linked": {"random_features": 24, "told_per_value": share}}}
+    usual = {
+        **LINKED,
+        "network": {"linked": {"random_features": 24, "max_numbers_per_value": share}},
+    }
     place = here(frames=frames_of(), **usual)
     for name in NAMES:
-        state(place, name, told_per_value=share)
+        state(place, name, max_numbers_per_value=share)
     place.go()
     assert records(place)[-1]["active"] == NAMES
     settings, silos = place.coordinator.settings, [place.silo(name) for name in NAMES]
@@ -196,7 +199,9 @@ def test_the_fewer_numbers_per_value_of_silo_and_federation_hold(linked):
     place = linked()
     state(place, "north", scatter="full")
     path = place.silo("east").folder / "silo.toml"
-    path.write_text(path.read_text().replace("told_per_value = 1000000.0", "told_per_value = 0.1"))
+    path.write_text(
+        path.read_text().replace("max_numbers_per_value = 1000000.0", "max_numbers_per_value = 0.1")
+    )
     place.go()
     kinds = {name: set() for name in NAMES}
     for name, content in answers(place):

@@ -321,7 +321,7 @@ def _agreed(**changes: Any) -> FederationSettings:
 
 EDITED = b"""
 scatter = "diagonal"
-told_per_value = 0.4
+max_numbers_per_value = 0.4
 min_rows = 6
 encoding = "utf-8"
 ids = ["notes"]

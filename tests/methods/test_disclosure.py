@@ -69,7 +69,7 @@ def test_the_most_that_a_budget_allows_is_told(wanted):
 @pytest.mark.parametrize(("rows", "columns"), [(10, 30), (40, 12), (300, 6)])
 @pytest.mark.parametrize("limit", [0.3, 0.5, 2.0])
 def test_all_kinds_of_sums_together_are_within_the_limit(rows, columns, scatter, limit):
-    agreed = agreed_among(columns, scatter=scatter, random_features=16, told_per_value=limit)
+    agreed = agreed_among(columns, scatter=scatter, random_features=16, max_numbers_per_value=limit)
     client = silo(rows, columns)
     for linked in range(1, columns + 1):
         mapped = told_of_map(agreed, client, linked=linked)
@@ -89,7 +89,7 @@ def test_likelihoods_are_told_by_few_digits_where_numbers_are_limited():
     wide = [silo(30, 6, seed=i) for i in range(3)]
     for limit, exact in ((None, True), (0.5, False)):
         settings = MethodSettings.model_validate(
-            {"linked": {"random_features": 8, "told_per_value": limit}}
+            {"linked": {"random_features": 8, "max_numbers_per_value": limit}}
         )
         clients = Clients(
             FederatedData("wards", Classification(CLASSES), tuple(wide)),
@@ -198,6 +198,6 @@ def test_rows_can_be_solved_for_from_more_numbers_than_they_have_values():
 @pytest.mark.parametrize("random_features", [8, 128])
 def test_rows_cannot_be_solved_for_within_the_usual_limit(random_features):
     client = silo(24, 5)
-    agreed = agreed_among(5, random_features=random_features, told_per_value=0.5)
+    agreed = agreed_among(5, random_features=random_features, max_numbers_per_value=0.5)
     chance = error(client, silo(24, 5, seed=7).train.x.double())
     assert error(client, attacked(client, agreed)) > 0.7 * chance > 0.2

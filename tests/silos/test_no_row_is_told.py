@@ -45,7 +45,7 @@ def told(frame, least):
     client = in_shared_units(encode([table], tables.task, rows).silos[0], "linked")
     names = client.schema.features
     shared = {"linked": SharedFeatures(names, (0,) * len(names))}
-    settings = LinkedConfig(min_rows=least, told_per_value=0.5)
+    settings = LinkedConfig(min_rows=least, max_numbers_per_value=0.5)
     agreed = Agreement(settings, shared, Classification(2), 0)
     sent = sent_sums(agreed, DisclosedRows.of(agreed, client), told_detail(agreed, client))
     return agreed.layout("linked", "linear").unpack(sent), client.train.x.double()

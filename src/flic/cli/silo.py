@@ -178,9 +178,9 @@ def _show_leaving(
         notice(
             f"shapes are of all your columns; only those that {settings.min_holders} silos have "
             f"are in sums, each on {silo.min_rows(settings)} rows or more (min_rows). "
-            f"Beyond class sums, at most {silo.told_per_value(settings):g} sums leave per encoded "
-            "value of your rows (told_per_value), and likelihoods have three decimals: more could "
-            "be solved for rows. SECURITY.md says what is known of it."
+            f"Beyond class sums, at most {silo.max_numbers_per_value(settings):g} sums leave per "
+            "encoded value of your rows (max_numbers_per_value), and likelihoods have three "
+            "decimals: more could be solved for rows. SECURITY.md says what is known of it."
         )
     else:
         typer.echo(

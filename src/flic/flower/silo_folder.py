@@ -33,7 +33,7 @@ from flic.flower.pooling import FIRST, KEY_BYTES, LAST, SUMS, round_of
 from flic.flower.silo_engine import LinkedSiloEngine, SiloEngine, Trained
 from flic.flower.silo_run import FACTS, ROWS, SiloRun, rows_of
 from flic.flower.told import Cells, ToldBefore
-from flic.method_settings import Scatter
+from flic.method_settings import MAX_NUMBERS_PER_VALUE, Scatter
 from flic.methods.linked.agreement import DETAILS
 from flic.methods.protocol import ServerState
 from flic.notation import toml_key
@@ -58,7 +58,7 @@ class SiloFile(Client):
     # The federation's own count where they tell less.
     min_rows: int = Field(default=5, ge=1)
     scatter: Scatter = "full"
-    told_per_value: float = Field(default=0.5, gt=0)
+    max_numbers_per_value: float = Field(default=0.5, gt=0, validation_alias=MAX_NUMBERS_PER_VALUE)
 
 
 @dataclass(frozen=True)
@@ -265,13 +265,16 @@ class SiloFolder:
         stricter = {
             "min_rows": self.min_rows(settings),
             "scatter": min([agreed.scatter, own.scatter], key=[*DETAILS].index),
-            "told_per_value": self.told_per_value(settings),
+            "max_numbers_per_value": self.max_numbers_per_value(settings),
         }
         return LinkedSiloEngine(client, settings, agreed.model_copy(update=stricter))
 
-    def told_per_value(self, settings: FederationSettings) -> float:
+    def max_numbers_per_value(self, settings: FederationSettings) -> float:
         """Numbers per value that leave at most: the silo's own limit, or the federation's."""
-        both = self.file.told_per_value, settings.method_settings.linked.told_per_value
+        both = (
+            self.file.max_numbers_per_value,
+            settings.method_settings.linked.max_numbers_per_value,
+        )
         return min(limit for limit in both if limit is not None)
 
     def min_rows(self, settings: FederationSettings) -> int:

@@ -35,7 +35,7 @@ NETWORK: dict[str, Any] = merge(
         "pretraining": {"epochs": 20, "batch_size": 32},
         "model": {"predict_by": "head"},
         # What a real federation tells, so that a verdict is of what one would have.
-        "linked": {"told_per_value": 0.5, "min_rows": 5},
+        "linked": {"max_numbers_per_value": 0.5, "min_rows": 5},
     },
 )
 

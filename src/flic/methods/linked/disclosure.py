@@ -107,7 +107,7 @@ def within(budget: float, wanted: Detail, *, width: int, classes: int) -> Detail
 
 def told_detail(agreed: Agreement, client: ClientData, shared: int | None = None) -> Detail:
     """What a client tells of the scatter of its shared features, or of so many, as they are."""
-    wanted, limit = agreed.detail("linear"), agreed.settings.told_per_value
+    wanted, limit = agreed.detail("linear"), agreed.settings.max_numbers_per_value
     if limit is None:
         return wanted
     (rows, classes), width = _told_rows(agreed, client), _width(agreed, client, shared)
@@ -119,7 +119,7 @@ def told_of_map(
     agreed: Agreement, client: ClientData, *, linked: int, shared: int | None = None
 ) -> Detail | None:
     """What a client tells of random features of so many linked ones, beside all shared ones."""
-    wanted, limit = agreed.detail("mapped"), agreed.settings.told_per_value
+    wanted, limit = agreed.detail("mapped"), agreed.settings.max_numbers_per_value
     if limit is None:
         return wanted
     (rows, classes), width = _told_rows(agreed, client), _width(agreed, client, shared)

@@ -171,7 +171,7 @@ class Linked(Method):
         return _entries("", {scores_name("mix", known.group): self._as_told(known.mix_scores())})
 
     def _as_told(self, cv_scores: Tensor) -> Tensor:
-        limited = self.agreed.settings.told_per_value is not None
+        limited = self.agreed.settings.max_numbers_per_value is not None
         return cv_scores.round(decimals=DECIMALS) if limited else cv_scores
 
     def explain(self, server: ServerState) -> list[str]:
