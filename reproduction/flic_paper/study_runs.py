@@ -67,12 +67,12 @@ def _one(config: RunConfig, folder: Path, desk: Desk) -> Finished:
 
 
 def _go_on(config: RunConfig, folder: Path, desk: Desk) -> Finished:
-    run_folder.begin(folder, config)
+    loaded = config, run_folder.begin(folder, config)
 
     def on_step(record: Mapping[str, Any], total: int, done: int) -> None:
         desk.tell(f"step {done} of {total}")
 
-    return run_folder.resume(folder, on_step=on_step, on_damage=desk.tell)
+    return run_folder.resume(folder, loaded=loaded, on_step=on_step, on_damage=desk.tell)
 
 
 def _summary(done: Finished) -> dict[str, Any]:

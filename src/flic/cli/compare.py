@@ -102,8 +102,8 @@ def _run(
     """One run, new, resumed or already finished."""
     from flic.runs import run_folder
 
-    run_folder.begin(folder, settings)
-    return show_run(folder, settings, workers=workers, quiet=quiet, tell=tell)
+    loaded = settings, run_folder.begin(folder, settings)
+    return show_run(folder, loaded, workers=workers, quiet=quiet, tell=tell)
 
 
 def _show(title: str, rows: "list[Row]", reference: str) -> None:

@@ -11,6 +11,7 @@ from flic.errors import ConfigError
 
 if TYPE_CHECKING:
     from flic.config import RunConfig
+    from flic.data.client_data import FederatedData
     from flic.runs.run_folder import Finished
 
 WORKER_BYTES = 2 * 10**8
@@ -72,14 +73,15 @@ def run(
 
     if resume is not None:
         folder, settings = resume, run_folder.read_config(resume)
+        data = run_folder.data_of(settings)
     else:
         assert config is not None
         extra = [] if seed is None else [f"seed={seed}"]
         settings = load_config(config, [*(set_ or []), *extra])
         settings = settings.for_method(settings.method, seed=settings.seed)
         folder = out or default_folder(settings.method)
-        run_folder.create(folder, settings)
-    finished = show_run(folder, settings, workers=workers, quiet=quiet)
+        data = run_folder.create(folder, settings)
+    finished = show_run(folder, (settings, data), workers=workers, quiet=quiet)
     _show(finished, settings)
 
 
@@ -89,15 +91,21 @@ def default_folder(name: str) -> Path:
 
 
 def show_run(
-    folder: Path, settings: "RunConfig", *, workers: int, quiet: bool, tell: bool = True
+    folder: Path,
+    loaded: "tuple[RunConfig, FederatedData]",
+    *,
+    workers: int,
+    quiet: bool,
+    tell: bool = True,
 ) -> "Finished":
     """Do the run's remaining steps with a progress display, then show its notices."""
     from flic.runs import run_folder
 
+    settings, _ = loaded
     title = f"{settings.method} (seed {settings.seed})"
     with StepDisplay(title, quiet=quiet) as display:
         finished = run_folder.resume(
-            folder, workers=workers, on_step=display.step, on_damage=notice
+            folder, loaded=loaded, workers=workers, on_step=display.step, on_damage=notice
         )
     if tell and not quiet:
         _tell(finished)

@@ -70,8 +70,13 @@ class Finished:
         return sum(record.get("bytes_sent", 0) for record in self.records)
 
 
-def create(folder: Path, config: RunConfig) -> None:
-    """Make a folder for a new run; refuse a folder with files, and a run that cannot start."""
+def create(folder: Path, config: RunConfig) -> FederatedData:
+    """Make a folder for a new run, and return the run's data.
+
+    Raises:
+        RunFolderError: the folder holds files.
+        ConfigError: the run cannot start.
+    """
     # Temporary files of an interrupted write do not count.
     if folder.exists() and (
         not folder.is_dir() or any(not path.match(".*.tmp") for path in folder.iterdir())
@@ -81,30 +86,33 @@ def create(folder: Path, config: RunConfig) -> None:
             f"output folder {folder} already holds {what}; expected a new or empty folder. "
             f"Choose another with --out, or go on with: flic run --resume {folder}"
         )
-    refuse_impossible([config])
+    data = refuse_impossible([config])
     make_folder(folder)
     folder.chmod(0o700)  # also if the folder existed, empty
     write_json(folder / "config.json", config.model_dump(mode="json"))
+    return data
 
 
-def refuse_impossible(configs: Sequence[RunConfig]) -> None:
+def refuse_impossible(configs: Sequence[RunConfig]) -> FederatedData:
     """Refuse runs on the same data that cannot start, before any of them starts."""
-    data = configs[0].data.make(seed=configs[0].seed)
+    data = data_of(configs[0])
     refuse_unusable(data)
     for config in configs:
         engine_of(config, data).method.init_server()
         num_active(len(data.clients), config.training.participation)
+    return data
 
 
-def begin(folder: Path, config: RunConfig) -> None:
-    """Make a folder for a run, or accept one that already has the same run."""
+def begin(folder: Path, config: RunConfig) -> FederatedData:
+    """Make a folder for a run, or accept one that already has the same run; return its data."""
     if not (folder / "config.json").exists():
-        create(folder, config)
-    elif read_config(folder) != config:
+        return create(folder, config)
+    if read_config(folder) != config:
         raise RunFolderError(
             f"{folder} holds a run with other settings; expected the same or an empty folder. "
             "Choose another folder with --out."
         )
+    return data_of(config)
 
 
 def read_config(folder: Path) -> RunConfig:
@@ -124,24 +132,29 @@ def read_config(folder: Path) -> RunConfig:
 def resume(
     folder: Path,
     *,
+    loaded: tuple[RunConfig, FederatedData] | None = None,
     workers: int = 1,
     on_step: OnStep = lambda record, total, done: None,
     on_damage: Callable[[str], None] = lambda message: None,
 ) -> Finished:
-    """Do the remaining steps of the folder's run, then write its results."""
-    config = read_config(folder)
+    """Do the remaining steps of the folder's run, then write its results.
+
+    `loaded` has the folder's configuration and data where they are at hand already.
+    """
+    config = read_config(folder) if loaded is None else loaded[0]
+    data = data_of(config) if loaded is None else loaded[1]
     with alone_in(folder):
-        return _resume(folder, config, workers, on_step, on_damage)
+        return _resume(folder, config, data, workers, on_step, on_damage)
 
 
 def _resume(
     folder: Path,
     config: RunConfig,
+    data: FederatedData,
     workers: int,
     on_step: OnStep,
     on_damage: Callable[[str], None],
 ) -> Finished:
-    data = data_of(config)
     notices = [finding.message for finding in refuse_unusable(data)]
     journal = DiskJournal(folder / CHECKPOINTS, origin_of(config, data))
     if not (folder / "run.json").exists():
