@@ -1,4 +1,4 @@
-"""Silos with their own tables: what a client could do, what it should do, and the model it keeps.
+"""Silos with their own tables: candidate models, the choice among them, and the fitted result.
 
 Built on the engine below it. Data flow: encoding → candidates → evaluation → choice → verdict →
 fitted federation.

@@ -21,12 +21,12 @@ STACK_WIDTH = 100
 
 @dataclass(frozen=True)
 class Learned:
-    """Models of the clients a candidate can serve, and what training left behind."""
+    """Models of the clients that a candidate serves, and the shared state after training."""
 
     models: Mapping[str, Model]
     records: Sequence[Record] = ()
     shared: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    linked: LinkedState | None = None  # of linked columns, for those who come later
+    linked: LinkedState | None = None  # of linked columns, for newcomers
     sent: Mapping[str, Sequence[SentTensor]] = field(default_factory=dict)  # client → tensors
 
 
@@ -39,7 +39,7 @@ class Candidate(ABC):
     tasks: tuple[TaskName, ...] = ("classification", "regression")
 
     def served(self, encoded: EncodedFederation) -> list[str]:
-        """Names of the clients it has something to offer to."""
+        """Names of the clients that it can serve."""
         return [silo.name for silo in encoded.silos]
 
     @abstractmethod

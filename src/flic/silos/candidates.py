@@ -1,8 +1,8 @@
 """The candidates of a fit: stay alone, join flic, or one of the classical ways to share.
 
 A candidate is a view of the clients' columns, a method and changes of its settings. Each learns
-from the same encoded rows and gives every client a model of its own. A further one is a further
-entry of `CANDIDATES`; the verdict asks for no more.
+from the same encoded rows and gives every client a model of its own. To add one, add an entry to
+`CANDIDATES`.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ from flic.silos.mixing import Mix
 from flic.silos.models import NetworkModel
 from flic.silos.views import View, linked_columns, own_columns, same_columns, shared_columns
 
-#: FedAvg lives by averaging often, and has no use for the shared hidden layer of FLIC-HL.
+#: FedAvg needs frequent averages, and does not use the shared hidden layer of FLIC-HL.
 AVERAGED: Mapping[str, Any] = {
     "training": {"rounds": 40, "local": "10 steps"},
     "model": {"hidden_layer": False, "predict_by": "head"},
@@ -81,7 +81,7 @@ class NetworkCandidate(Candidate):
         seed: int,
         on_step: "OnStep" = lambda record, run: None,
     ) -> "Run":
-        """The whole run; `on_step` may look at it after every step."""
+        """The whole run; `on_step` is called after every step."""
         own = settings.method_with(self.changes)
         engine = self._engine(encoded, own, seed)
         run = Run(engine, MemoryJournal(), own, TrafficCounter(engine))
@@ -126,7 +126,7 @@ class NetworkCandidate(Candidate):
 
 @dataclass(frozen=True)
 class Run:
-    """A run in memory, as far as it has come."""
+    """A run in memory, up to its latest step."""
 
     engine: Engine
     journal: MemoryJournal
@@ -139,7 +139,7 @@ OnStep = Callable[[Record, Run], None]
 
 
 def _needed(shared: Mapping[str, torch.Tensor], schema: FeatureSchema) -> dict[str, torch.Tensor]:
-    """The shared tensors that one client uses: of its own space and features, where they differ."""
+    """Shared tensors that one client uses: its own space and features, where they differ."""
     own = f"space.{schema.space}."
     rows = {f"{own}feature.{name}" for name in schema.features}
     return {

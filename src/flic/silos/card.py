@@ -1,4 +1,4 @@
-"""The model card: what was fitted, for what, how well, and what it must not be used for."""
+"""The model card: contents, purpose, performance and limits of a fitted federation."""
 
 from flic.data.task import Regression
 from flic.silos.candidates import CANDIDATES

@@ -1,13 +1,13 @@
-"""Which model a client should keep: the federation's experience, and its own where it can tell.
+"""Choice of the model a client keeps, from the federation's experience and its own.
 
 A client alone chooses badly: its rows are few, and the best of several cross-validated scores is
 often luck. So each candidate's advantage d_i over a reference is shrunk towards the federation's
-mean advantage, by as much as the client's own figure is noise (a random-effects model):
+mean advantage: the noisier the client's own figure, the more (a random-effects model):
 
   e_i = D + τ² / (τ² + v_i) · (d_i − D)
 
-D is the mean of d_i over the clients, v_i the variance of d_i by the client's rows, and τ² how
-much the advantage really differs between clients.
+D is the mean of d_i over the clients, v_i the variance of d_i estimated from the client's rows,
+and τ² the variance of the true advantage between clients.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ RowScores = Mapping[str, Mapping[str, np.ndarray]]
 
 @dataclass(frozen=True)
 class CandidatePrior:
-    """What the federation knows of one candidate's advantage over the reference."""
+    """Mean and spread of one candidate's advantage over the reference, across the federation."""
 
     mean: float  # D
     spread: float  # τ²
@@ -29,11 +29,11 @@ class CandidatePrior:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a client may expect of one candidate."""
+    """Expected advantage of one candidate for a client."""
 
     advantage: float  # e_i
     own_weight: float  # of the client's own rows in it, 0 … 1
-    usual: float  # D, what the federation alone would have it expect
+    usual: float  # D, the expectation by the federation alone
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Choice:
     candidate: str
     runner_up: str | None
     lead: float  # expected advantage over the runner-up
-    usual: str  # what the federation's experience alone would choose
-    own_weight: float  # of the client's own rows where the candidates are told apart, 0 … 1
+    usual: str  # the choice by the federation's experience alone
+    own_weight: float  # of the client's own rows in the comparison, 0 … 1
 
 
 def experience(scores: RowScores, reference: str) -> dict[str, CandidatePrior]:
@@ -61,9 +61,9 @@ def experience(scores: RowScores, reference: str) -> dict[str, CandidatePrior]:
 def _advantage(
     scores: RowScores, candidate: str, reference: str, client: str
 ) -> tuple[float, float]:
-    """Mean advantage on a client's rows, and its variance by them."""
+    """Mean advantage on a client's rows, and the variance of that mean."""
     difference = scores[candidate][client] - scores[reference][client]
-    # Two rows more than there are, one for either side: equal scores on few rows prove little.
+    # Two extra rows, one for each side: equal scores on few rows prove little.
     noise = (difference.var() * len(difference) + 0.5) / (len(difference) + 2)
     return float(difference.mean()), float(noise / len(difference))
 
@@ -85,7 +85,7 @@ def estimates(
 
 
 def choose(expected: Mapping[str, Estimate], among: Sequence[str]) -> Choice | None:
-    """The candidate with the best expectation; of equals the first of `among`."""
+    """The candidate with the best expectation; ties go to the first of `among`."""
     able = [name for name in among if name in expected]
     if not able:
         return None

@@ -1,4 +1,4 @@
-"""From tables to a federation the engine can train: encoders fitted on training rows only."""
+"""Encoding of tables for the engine; encoders are fitted on training rows only."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -23,9 +23,9 @@ LINKED = "linked"
 
 @dataclass(frozen=True)
 class EncodedSilo:
-    """One client's rows as numbers, and how they became so."""
+    """One client's rows as numbers, and the encoder that made them."""
 
-    shared: tuple[Column, ...]  # its columns under the names that they have among all clients
+    shared: tuple[Column, ...]  # its columns under their common names
     declared: Declared
     encoder: TableEncoder
     data: ClientData  # features standardised by the client's own rows
@@ -60,7 +60,7 @@ def encode(
     task: Task,
     rows: Mapping[str, tuple[np.ndarray, np.ndarray]],
 ) -> EncodedFederation:
-    """Training and held-out rows of every client, by its own encoder."""
+    """Encode the training and held-out rows of every client with its own encoder."""
     return EncodedFederation(task, tuple(_encode(table, *rows[table.name]) for table in tables))
 
 
@@ -90,7 +90,7 @@ def _client(
 
 
 def row_digests(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """A number by which each encoded row is known again, together with its label."""
+    """Digest of each encoded row and its label, to recognise the row later."""
     rows = np.hstack([x, y[:, None]]).astype("<f4")
     digests = (blake2b(row.tobytes(), digest_size=8).digest() for row in rows)
     return np.frombuffer(b"".join(digests), "<i8")
@@ -102,7 +102,7 @@ def _labels(y: np.ndarray) -> torch.Tensor:
 
 
 def columns_of_all(tables: Sequence[Sequence[Column]]) -> list[Column]:
-    """Columns of the same name and kind at every client; free text is nobody else's."""
+    """Columns of the same name and kind at every client, without free text."""
     holders = Counter(column for columns in tables for column in set(columns))
     return [c for c in tables[0] if holders[c] == len(tables) and c.kind != "text"]
 
@@ -116,9 +116,9 @@ def groups_of_one_space(tables: Mapping[str, Sequence[Column]]) -> list[list[str
 
 
 def linked_names(encoder: TableEncoder, declared: Declared, client: str) -> list[str]:
-    """Names under which a client's features are known among all.
+    """Common names of a client's features.
 
-    What is shared is of one kind: neither a boolean nor a level is linked with a number.
+    Only features of one kind are linked: a number never with a boolean or a level.
     """
     names = []
     features = zip(encoder.features, encoder.sources, encoder.kinds, strict=True)
@@ -130,7 +130,7 @@ def linked_names(encoder: TableEncoder, declared: Declared, client: str) -> list
 
 
 def linked_features(silo: EncodedSilo) -> tuple[list[str], torch.Tensor, torch.Tensor]:
-    """Names under which features are shared, and factor and offset into the shared units."""
+    """Common names of a client's features, and factor and offset into the shared units."""
     factors, offsets = [], []
     for feature, source in zip(silo.encoder.features, silo.encoder.sources, strict=True):
         link = silo.declared.links.get(source)
@@ -144,8 +144,8 @@ def linked_features(silo: EncodedSilo) -> tuple[list[str], torch.Tensor, torch.T
 def linked_spaces(features: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Space of each client that has a feature in common with another.
 
-    Clients are in one space if a chain of common features leads from one to the other. A space is
-    named after nobody: a name of a client would be in the names of what the others send.
+    Clients are in one space if a chain of common features connects them. A space is not named
+    after a client: that name would appear in the names of what its peers send.
     """
     holders: dict[str, list[str]] = {}
     for name, own in features.items():
@@ -173,7 +173,7 @@ def features_from(silo: EncodedSilo, columns: Sequence[Column]) -> tuple[int, ..
 
 
 def in_space(silo: EncodedSilo, inputs: Sequence[int], space: str) -> ClientData:
-    """The client with some of its features, declared to lie in a space that others read too."""
+    """The client with some of its features, declared to lie in a shared space."""
     client, picked = silo.data, list(inputs)
     shared = linked_features(silo)[0]
     names = tuple(shared[i] for i in picked)

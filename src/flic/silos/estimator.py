@@ -1,7 +1,7 @@
 """A client's model as a scikit-learn estimator.
 
-Fitting one again, as `clone` and `cross_val_score` do, learns what the client keeps private from
-new rows; what the federation shared stays as it is. Without a federation it learns alone.
+Fitting it again, as `clone` and `cross_val_score` do, learns the private part from new rows; the
+part that the federation shared stays as it is. Without a federation it learns alone.
 """
 
 import numbers
@@ -34,7 +34,7 @@ from flic.tables.values import text_of
 
 
 class _Silo(BaseEstimator):
-    """What classifiers and regressors have in common."""
+    """Common part of classifiers and regressors."""
 
     def __init__(
         self,
@@ -80,14 +80,14 @@ class _Silo(BaseEstimator):
         return self.client or "client"
 
     def _seed(self) -> int:
-        """As scikit-learn reads it: a number is itself, None and generators draw one."""
+        """The seed as scikit-learn reads it: a number as it is; None and generators draw one."""
         given = self.random_state
         if isinstance(given, numbers.Integral):
             return int(given)
         return int(check_random_state(given).randint(2**31))
 
     def _candidate(self, method: str, model: Model | None, task: Task) -> Candidate:
-        """What learns again what `model` was learnt by."""
+        """The candidate that learns `model` again."""
         if method not in CANDIDATES or task.name not in CANDIDATES[method].tasks:
             able = [name for name, c in CANDIDATES.items() if task.name in c.tasks]
             raise ConfigError(
@@ -123,12 +123,12 @@ class _Silo(BaseEstimator):
         )
 
     def _shared(self, task: Task) -> Mapping[str, Tensor]:
-        """The federation's anchors, where they are of the same question."""
+        """The federation's anchors, if it has the same task."""
         own = self.federation
         return own.shared if own is not None and own.task == task else {}
 
     def _linked(self, kept: Model | None, task: Task) -> JoinedLinked | None:
-        """Linked columns without the client's own sums; a stranger to the federation has none."""
+        """Linked columns without the client's own sums; None if these are not available."""
         own = self.federation
         if own is None or own.linked is None or own.task != task:
             return None
@@ -151,7 +151,7 @@ class _Silo(BaseEstimator):
         return self.federation.temperatures.get(self.method) if self.federation else None
 
     def _adopt(self, kept: FittedClient) -> Self:
-        """Take over what a fit of the federation learnt for a client."""
+        """Take over a client's model from a fit of the federation."""
         self.columns_, self.encoder_, self.model_ = kept.columns, kept.encoder, kept.model
         self.temperature_, self.task_ = kept.temperature, kept.task
         self.feature_names_in_ = np.array([c.name for c in kept.columns], dtype=object)
@@ -197,7 +197,7 @@ class SiloClassifier(ClassifierMixin, _Silo):
     Args:
         method: a candidate of the verdict, such as "flic", "network", "lda" or "boosting".
         federation: the fitted federation whose shared part is used; None learns alone.
-        client: which of its clients this is.
+        client: name of this client in it.
         random_state: seed of everything random; None draws one at every fit.
     """
 
@@ -215,7 +215,7 @@ class SiloClassifier(ClassifierMixin, _Silo):
         return self._fit(X, index.astype(np.int64), Classification(len(self.classes_)))
 
     def _known_classes(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Classes in the order of the federation's labels, where these are its own."""
+        """Classes, and the position of each label; in the federation's order if it knows all."""
         place = self._places(y)
         if self.federation is None or place is None:
             return np.unique(y, return_inverse=True)
@@ -227,7 +227,7 @@ class SiloClassifier(ClassifierMixin, _Silo):
         return self.federation.client(self.client).labelling.classes(labels)
 
     def _places(self, y: np.ndarray) -> np.ndarray | None:
-        """Places of classes, by name or by raw label, in the federation's; None if not all are."""
+        """Positions in the federation's classes, by name or raw label; None if one is unknown."""
         own = self.federation.labels if self.federation is not None else ()
         known = {label: place for place, label in enumerate(own)}
         if self.federation is not None and self.client is not None:

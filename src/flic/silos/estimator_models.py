@@ -1,4 +1,4 @@
-"""Models that scikit-learn's estimators leave to a client, as plain values."""
+"""Models of scikit-learn's estimators for a client, as plain values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ class LinearModel(Model):
 
     @classmethod
     def of_one_class(cls, label: int, features: int, outputs: int) -> "LinearModel":
-        """The class that is the only one of some training rows."""
+        """Always the given class, the only one among the training rows."""
         bias = np.full(outputs, -np.inf)
         bias[label] = 0.0
         return cls(np.zeros((features, outputs)), bias, is_regression=False)
@@ -74,7 +74,7 @@ class BoostedModel(Model):
     """Gradient boosted trees of scikit-learn."""
 
     kind: ClassVar[str] = "boosting"
-    #: The only type beyond skops' own list that a file of ours holds; never read from the file.
+    #: The only type in our files beyond skops' own list; never read from the file.
     TRUSTED: ClassVar[Sequence[str]] = (
         "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
     )
@@ -117,7 +117,7 @@ class BoostedModel(Model):
 def exported(method: PerClientEstimator, client: ClientData) -> Model:
     """A client's model from a method that fits an estimator for it."""
     outputs = method.population.task.num_outputs
-    if not method.is_regression and len(client.classes) == 1:  # nothing to tell apart
+    if not method.is_regression and len(client.classes) == 1:  # nothing to distinguish
         return LinearModel.of_one_class(client.classes[0], client.schema.dim, outputs)
     fitted = method.fitted(client)
     if isinstance(fitted, PooledLda):

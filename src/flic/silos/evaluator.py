@@ -1,8 +1,8 @@
-"""Every candidate on every split: what each client would have got, and what it would have chosen.
+"""Evaluation of every candidate on every split, and each client's choice there.
 
-A split is worked through as its client would: candidates are cross-validated inside the training
-rows, one temperature per candidate and one choice per client follow from that over the
-federation, and only then are the held-out rows looked at.
+Each split is treated as a client would: candidates are cross-validated inside the training rows,
+which gives one temperature per candidate and one choice per client over the federation. Only then
+are the held-out rows looked at.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ from flic.tables.table import TableFederation
 Predictions = dict[str, Said]
 """candidate → client → predictions of its held-out rows."""
 
-#: What a client has without others where it has nothing in common with them.
+#: The model of a client that has nothing in common with its peers.
 LINEAR_ALONE: Mapping[TaskName, str] = {"classification": "lda", "regression": "ridge"}
 
 TEMPERATURES = 2.0 ** np.arange(-6, 2.5, 0.5)
@@ -44,7 +44,7 @@ TEMPERATURES = 2.0 ** np.arange(-6, 2.5, 0.5)
 
 @dataclass(frozen=True)
 class Trial:
-    """What cross-validation inside some training rows taught."""
+    """Result of cross-validation inside some training rows."""
 
     temperatures: Mapping[str, float]
     known: Mapping[str, CandidatePrior]
@@ -55,7 +55,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class SplitResult:
-    """One split: figures of the held-out rows, and what was chosen without looking at them."""
+    """One split: figures of the held-out rows, and the choices made without them."""
 
     figures: Mapping[str, Mapping[str, Mapping[str, float]]]  # candidate → client → metric
     trial: Trial
@@ -64,7 +64,7 @@ class SplitResult:
 
 @dataclass(frozen=True)
 class Prior:
-    """What a federation learnt before a newcomer came."""
+    """A federation's experience from before a newcomer joins."""
 
     known: Mapping[str, CandidatePrior]
     temperatures: Mapping[str, float]
@@ -73,13 +73,13 @@ class Prior:
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Tables and settings: all that a split needs."""
+    """Evaluates candidates on splits of the tables, with the settings of a fit."""
 
     federation: TableFederation
     settings: FitSettings
     offered: Mapping[str, Candidate] = field(default_factory=lambda: CANDIDATES)
     before: Prior | None = None
-    shelf: Shelf | None = None  # where predictions are kept, if they are
+    shelf: Shelf | None = None  # keeps predictions, if given
 
     def encode(self, rows: Rows) -> EncodedFederation:
         """The clients' rows of one split, encoded."""
@@ -87,9 +87,9 @@ class Evaluator:
 
     @cached_property
     def served(self) -> dict[str, list[str]]:
-        """Clients of every candidate that has something to offer.
+        """Clients that each candidate serves; candidates that serve none are left out.
 
-        All rows decide, once: which levels a fold happens to have must not decide who is compared.
+        Decided once, on all rows: the levels in a fold must not change which clients are compared.
         """
         rows = {t.name: (np.arange(len(t)), np.arange(0)) for t in self.federation.tables}
         encoded, task, names = (
@@ -107,7 +107,7 @@ class Evaluator:
     def learn(self, candidate: Candidate, encoded: EncodedFederation, *, seed: int) -> Learned:
         """One candidate's models of the clients it serves.
 
-        A client to whom these rows leave nothing in common with others has its own linear model.
+        A client that has nothing in common with its peers in these rows gets a linear model alone.
         """
         served, able = self.served[candidate.name], candidate.served(encoded)
         learned = candidate.learn(encoded, self.settings, seed=seed) if able else Learned({})
@@ -125,7 +125,7 @@ class Evaluator:
     def _said(
         self, name: str, rows: Rows, encoded: Callable[[], EncodedFederation], *, seed: int
     ) -> Said:
-        """Held-out predictions of one candidate, as they were kept or made now."""
+        """Held-out predictions of one candidate, from the shelf or made now."""
         key = key_of(name, rows, seed=seed)
         if self.shelf and (found := self.shelf.find(key, self.served[name])) is not None:
             return found
@@ -137,9 +137,9 @@ class Evaluator:
 
     @property
     def mixes(self) -> bool:
-        """Whether a mix is compared too: of several candidates that serve everyone, not all alone.
+        """Whether a mix is compared: several candidates serve all clients, and one is federated.
 
-        A newcomer has one if most of what is known of it is of candidates that can serve it.
+        For a newcomer, candidates that serve it must hold more than half of the mix's weight.
         """
         names = {*self.federation.names}
         for_all = [name for name, own in self.served.items() if names <= {*own}]
@@ -152,7 +152,7 @@ class Evaluator:
     def learn_all(
         self, names: Iterable[str], encoded: EncodedFederation, trial: Trial
     ) -> dict[str, Learned]:
-        """Models by some candidates after a trial, and by those that a mix among them is of."""
+        """Models of some candidates after a trial, and of the candidates in a kept mix."""
         wanted, seed = {*names}, self.settings.seed
         choices = trial.choices["kept"].items()
         keepers = [client for client, choice in choices if choice.candidate == Mix.name]
@@ -208,7 +208,7 @@ class Evaluator:
         return Trial(temperatures, known, choices, means, mixing)
 
     def split(self, rows: Rows, *, seed: int) -> SplitResult:
-        """One split, worked through as a client would."""
+        """Choose inside the training rows of one split, then score the held-out rows."""
         trial = self.trial({name: train for name, (train, _) in rows.items()}, seed=seed)
         y = {t.name: t.y[rows[t.name][1]] for t in self.federation.tables}
         said = _tempered(self.predictions(rows, seed=seed), trial.temperatures)
@@ -224,7 +224,7 @@ class Evaluator:
 
 
 def _predict(models: Mapping[str, Model], silos: Mapping[str, EncodedSilo]) -> Said:
-    # In the order of the disk: how numbers lie in memory decides how their sums are rounded.
+    # In the order on disk: memory layout affects how sums are rounded.
     return {
         name: np.ascontiguousarray(model.predict(silos[name].held_out))
         for name, model in models.items()

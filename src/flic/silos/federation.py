@@ -1,4 +1,4 @@
-"""Federation: the product from Python, in a few verbs."""
+"""Federation: the Python interface to fitting, verdict and prediction."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -86,7 +86,7 @@ class Federation:
 
     @property
     def fitted(self) -> FittedFederation:
-        """What the fit left."""
+        """The result of the fit."""
         if self._fitted is None:
             raise ConfigError("the federation is not fitted yet; expected a fit. Call fit() first.")
         return self._fitted
@@ -98,7 +98,7 @@ class Federation:
         on_step: OnStep = lambda done, total, what: None,
         **settings: Any,
     ) -> Self:
-        """Train and compare everything; `settings` are the keys of `[fit]`, such as repeats=20."""
+        """Train and compare all candidates; `settings` are the keys of `[fit]`, e.g. repeats=20."""
         task = self.tables.task.name
         own = fit_settings({**self._raw, **settings}, task=task, source="fit")
         self._fitted = fit(self.tables, own, workers=workers, on_step=on_step)
@@ -122,10 +122,10 @@ class Federation:
         declared: Declared | None = None,
         workers: int = 1,
     ) -> ClientVerdict:
-        """Let a new site in: it learns from what is shared alone and sends nothing.
+        """Add a new site; it learns from the shared part and its own rows, and sends nothing.
 
-        `labels` says which of its raw labels mean a class, where the others' do not. Columns are
-        read as the others read columns of the same name, unless `declared` says otherwise.
+        `labels` maps classes to the site's raw labels, where they differ from its peers'. Columns
+        are read as peers read columns of the same name, unless `declared` says otherwise.
         """
         own = self.fitted
         table, notices = client_from_frame(

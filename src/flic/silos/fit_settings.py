@@ -1,4 +1,4 @@
-"""Settings of a fit on tables: how rows are split, what is compared, how networks train.
+"""Settings of a fit on tables: splits of rows, candidates, training of networks.
 
 The `[fit]` table of a federation.toml, or the keyword arguments of `Federation.fit`.
 """
@@ -20,7 +20,7 @@ ResponseMetric = Literal["r2", "rmse", "mae"]
 Metric = Literal[ClassMetric, ResponseMetric]
 
 #: Networks for tables: few silos, all of them active, few rows and uneven classes each. The head
-#: predicts, since the nearest anchor knows nothing of how frequent a class is.
+#: predicts, since the nearest anchor ignores how frequent a class is.
 NETWORK: dict[str, Any] = merge(
     PRESETS["recommended"],
     {
@@ -34,14 +34,14 @@ NETWORK: dict[str, Any] = merge(
         "embedding": {"hidden": [64], "latent_dim": 16},
         "pretraining": {"epochs": 20, "batch_size": 32},
         "model": {"predict_by": "head"},
-        # What a real federation tells, so that a verdict is of what one would have.
+        # As in a real federation, so that the verdict applies to one.
         "linked": {"max_numbers_per_value": 0.5, "min_rows": 5},
     },
 )
 
 
 class FitSettings(Section):
-    """All that a fit depends on besides the tables."""
+    """All settings of a fit."""
 
     seed: int = Field(default=0, ge=0)
     repeats: int = Field(default=5, ge=2, le=1000)  # splits, or passes of cross-validation
@@ -70,7 +70,7 @@ class FitSettings(Section):
         return self.method_with({})
 
     def method_with(self, changes: Mapping[str, Any]) -> MethodSettings:
-        """Settings of networks that want some other than the usual; the user's own come last."""
+        """Settings of the networks with some changes; the user's own take precedence."""
         usual = merge(NETWORK, {"anchors": {"meta_classes": self.meta_classes}})
         return MethodSettings.model_validate(merge(merge(usual, changes), self.network))
 

@@ -25,19 +25,19 @@ from flic.tables.encoder import TableEncoder
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
-    """Predictions of some rows, in their order, and what was done about their columns."""
+    """Predictions of some rows, in their order, and notes on their columns."""
 
     values: np.ndarray  # names of classes, or responses
     probabilities: np.ndarray | None  # [rows, classes]; None in a regression
     scores: np.ndarray  # log-probabilities, or responses in one column
     notes: Sequence[str]  # about whole columns
-    bad: Mapping[str, BadValues]  # column → values that are none of its kind
+    bad: Mapping[str, BadValues]  # column → values of the wrong kind
     unseen: Mapping[str, Sequence[str]]  # column → levels that no training row had
 
 
 @dataclass(frozen=True, eq=False)
 class FittedClient:
-    """One client after a fit: how its rows are read, encoded and predicted. It stays at home."""
+    """One client after a fit: its columns, encoder and model. It stays with the client."""
 
     name: str
     columns: tuple[Column, ...]
@@ -105,7 +105,7 @@ class FittedClient:
 def formed_rows(
     rows: pd.DataFrame, columns: Sequence[Column], declared: Declared, client: str
 ) -> tuple[pd.DataFrame, Oddities]:
-    """Raw rows in the form of a client's columns, and what was odd about them.
+    """Raw rows in the form of a client's columns, and their oddities.
 
     Raises:
         DataError: the rows have none of its columns.
@@ -134,14 +134,14 @@ def scores_of(
 
 @dataclass(frozen=True, eq=False)
 class FittedFederation:
-    """All that a fit leaves: no row of anyone."""
+    """The result of a fit; it holds no rows."""
 
     task: Task
     labels: tuple[str, ...]
     settings: FitSettings
     verdict: Verdict
     clients: Mapping[str, FittedClient]
-    shared: Mapping[str, Tensor]  # {α, μ} of flic, all that a newcomer is given
+    shared: Mapping[str, Tensor]  # {α, μ} of flic, all that a newcomer gets
     known: Mapping[str, CandidatePrior]  # with each candidate, for a newcomer's choice
     temperatures: Mapping[str, float]
     weights: Weighed  # of candidates in the mix of a newcomer
@@ -170,7 +170,7 @@ class FittedFederation:
     def with_client(
         self, client: FittedClient, verdict: Verdict, notices: Sequence[str]
     ) -> "FittedFederation":
-        """The federation with one more client, its line in the verdict, and what is said of it."""
+        """The federation with one more client, its line in the verdict, and its notices."""
         lines = (*self.verdict.clients, *verdict.clients)
         candidates = {
             name: {**own, **verdict.candidates.get(name, {})}

@@ -1,4 +1,4 @@
-"""The fit: verdict by splits, choice on all rows, and the models that are kept."""
+"""The fit: verdict by splits, choice on all rows, and the kept models."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -26,7 +26,7 @@ from flic.silos.verdict import verdict
 from flic.tables import TableFederation
 
 OnStep = Callable[[int, int, str], None]
-"""Told after every step: how many are done, how many there are, and what is next."""
+"""Called after every step with the steps done, the total, and the name of the next."""
 
 
 @one_thread()
@@ -38,9 +38,9 @@ def fit(
     on_step: OnStep = lambda done, total, what: None,
     shelf: Shelf | None = None,
 ) -> FittedFederation:
-    """Every candidate on every split, then what each client keeps, trained on all its rows.
+    """Compare every candidate on every split, then train each client's choice on all rows.
 
-    What is done is kept on the shelf, if there is one, and taken from there.
+    Finished work is kept on the shelf, if there is one, and reused.
     """
     refuse(federation, settings)
     with shelf.alone() if shelf else nullcontext():
@@ -103,7 +103,7 @@ def refuse(federation: TableFederation, settings: FitSettings) -> None:
 
 
 def _refuse_candidates(settings: FitSettings, task: TaskName) -> None:
-    """Refuse candidates that nobody knows, or of which none stays alone."""
+    """Refuse unknown candidates, or a list in which none stays alone."""
     unknown = [name for name in settings.candidates if name not in CANDIDATES]
     if unknown:
         raise ConfigError(
@@ -125,13 +125,13 @@ def _refuse_candidates(settings: FitSettings, task: TaskName) -> None:
 
 
 def _learn_kept(bench: Evaluator, encoded: EncodedFederation, final: Trial) -> dict[str, Learned]:
-    """Models of all rows by every candidate that someone keeps, or that newcomers may join."""
+    """Models on all rows, of candidates that a client keeps or newcomers may join."""
     kept = {choice.candidate for choice in final.choices["kept"].values()}
     return bench.learn_all({*kept, FLIC.name, LinkedColumns.name}, encoded, final)
 
 
 def _traffic(names: Sequence[str], learned: Mapping[str, Learned]) -> list[dict[str, Any]]:
-    """What leaves each client for the models that are kept, and for those that newcomers join."""
+    """Tensors that leave each client, for kept models and for those that newcomers join."""
     return [
         {
             "client": client,
@@ -153,7 +153,7 @@ def _explanations(
 
 
 def _mixes(final: Trial) -> Iterator[str]:
-    """What mixes are of: by the rows of all clients, and where one is kept, by the others'."""
+    """Sentences on the weights in mixes: over all clients, and of each client that keeps one."""
     if final.weights.of_all:
         yield f"a mix of all is of {_shown(final.weights.of_all)} by the rows of all clients."
     for client, choice in final.choices["kept"].items():

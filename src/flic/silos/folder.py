@@ -5,14 +5,14 @@ DIR/
   verdict.json       the verdict, and every candidate's figures
   rounds.json        flic's rounds: loss terms, bytes sent
   portrait.json      plain values for the report
-  shared.safetensors α and the anchors: what a newcomer is given
+  shared.safetensors α and the anchors, for newcomers
   linked.safetensors sums over all clients of linked columns, likewise
-  clients/00-NAME/   one folder per client, what a real one would keep at home:
+  clients/00-NAME/   one folder per client, which a real one keeps to itself:
     client.json        columns, labels and the fitted encoder
     model.json, model.safetensors or model.skops
   README.md          the model card
 
-A folder is written beside its place and renamed, so that it is there whole or not at all.
+A folder is written under another name and renamed, so that it is there whole or not at all.
 """
 
 import json
@@ -48,15 +48,15 @@ from flic.tables.encoder import TableEncoder
 
 VERSION = 4
 MANIFEST = "federation.json"
-WAITING = ".partial"  # of an update: new files on their way to their places
+WAITING = ".partial"  # new files of an unfinished update
 
 
 def refuse_occupied(folder: Path) -> None:
-    """Refuse a place that holds anything or cannot be written to, before work starts."""
+    """Refuse, before work starts, a folder that is not empty or cannot be written to."""
     try:
         occupied = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
         nearest = next(place for place in folder.resolve().parents if place.exists())
-        TemporaryDirectory(dir=nearest).cleanup()  # nothing is promised by permissions alone
+        TemporaryDirectory(dir=nearest).cleanup()  # permissions alone promise nothing
     except OSError as error:
         raise RunFolderError(
             f"{folder} cannot be made ({error.strerror}); expected a place for a new folder. "
@@ -70,13 +70,13 @@ def refuse_occupied(folder: Path) -> None:
 
 
 def unfinished(folder: Path) -> Path:
-    """Where a fit that is to be written there keeps what is done (flic.silos.shelf)."""
+    """The folder beside it that keeps the finished work of a fit (flic.silos.shelf)."""
     whole = folder.resolve()
     return whole.with_name(f".{whole.name}.unfinished")
 
 
 def save(fitted: FittedFederation, folder: Path) -> None:
-    """Write a new folder, whole or not at all; what its fit kept until then goes."""
+    """Write a new folder, whole or not at all; delete the shelf of its fit."""
     refuse_occupied(folder)
     folder = folder.resolve()  # "." has no name to write beside
     make_folder(folder.parent)
@@ -90,9 +90,9 @@ def save(fitted: FittedFederation, folder: Path) -> None:
 
 
 def update(fitted: FittedFederation, folder: Path) -> None:
-    """Bring a folder up to date: the disk holds all new files before the first takes its place.
+    """Bring a folder up to date: all new files are on disk before the first replaces an old one.
 
-    Stopped before that, the folder is as it was; stopped later, it is read as if it were finished.
+    Stopped before that, the folder is unchanged; stopped later, it reads as if it were finished.
     """
     _finish(folder)
     changed = {
@@ -109,7 +109,7 @@ def update(fitted: FittedFederation, folder: Path) -> None:
 
 
 def _write(files: Mapping[str, bytes], place: Path) -> None:
-    """A folder of the files; they are all there if the last is."""
+    """Write the files to a folder; if the last is there, all are."""
     shutil.rmtree(place, ignore_errors=True)
     for name, content in files.items():
         path = place / name
@@ -118,7 +118,7 @@ def _write(files: Mapping[str, bytes], place: Path) -> None:
 
 
 def _finish(folder: Path) -> None:
-    """Let files that wait take their places, the manifest last; without one, some were lost."""
+    """Move waiting files in, the manifest last; without a manifest, some were lost."""
     waiting = folder / WAITING
     if (waiting / MANIFEST).exists():
         files = [path for path in waiting.rglob("*") if path.is_file()]
@@ -130,7 +130,7 @@ def _finish(folder: Path) -> None:
 
 
 def _current(folder: Path, name: str) -> Path:
-    """Where a file is: in its place, or in that of an update that was stopped half-way."""
+    """Path of a file: the folder itself, or the update that was stopped half-way."""
     waiting = folder / WAITING
     use = (waiting / MANIFEST).exists() and (waiting / name).exists()
     return (waiting if use else folder) / name
@@ -196,7 +196,7 @@ def _client_files(client: FittedClient) -> dict[str, bytes]:
 
 
 def load(folder: Path) -> FittedFederation:
-    """The federation, if it is what was written."""
+    """The federation in a folder, after a check that its files are as written."""
     body = _manifest(folder)
     try:
         files = {name: _read(folder, name, known) for name, known in body["files"].items()}

@@ -1,7 +1,7 @@
-"""A new site: it gets what is shared, learns alone, sends nothing, and has the same verdict.
+"""Joining of a new site: it gets the shared part, learns alone and sends nothing.
 
-Of flic it gets {α, μ} and learns φ and β; of linked columns everyone's sums, and nothing is learnt
-but how much its own rows count beside them.
+For flic it gets {α, μ} and learns φ and β. For linked columns it gets the pooled sums and learns
+only how much its own rows count beside them. Its verdict is made as for any client.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ from flic.tables.values import text_of
 
 
 class JoinedFlic(Candidate):
-    """flic for one that comes late: the shared part is as it is, only φ and β are learnt."""
+    """flic for a newcomer: the shared part is fixed, only φ and β are learnt."""
 
     name = FLIC.name
     title = FLIC.title
@@ -72,7 +72,7 @@ class JoinedFlic(Candidate):
 
 
 class JoinedOffsets(Candidate):
-    """A network that others share, for new rows of a client: only its class offsets are learnt."""
+    """A shared network for new rows of a client: only its class offsets are learnt."""
 
     name = "shared network"
     title = "a network that others share"
@@ -118,7 +118,7 @@ def with_whole_budget(settings: MethodSettings) -> MethodSettings:
 
 @one_thread()
 def join(fitted: FittedFederation, table: SiloTable, *, workers: int = 1) -> FittedFederation:
-    """The federation with one more client; nothing of the others changes."""
+    """The federation with one more client; the rest of it does not change."""
     _refuse(fitted, table)
     offered: dict[str, Candidate] = {
         name: candidate for name, candidate in CANDIDATES.items() if not candidate.federated
@@ -159,7 +159,7 @@ def _refuse(fitted: FittedFederation, table: SiloTable) -> None:
 
 
 def kinds_of_columns(fitted: FittedFederation) -> dict[str, Kind]:
-    """Kind of each shared column that all its holders read alike."""
+    """Kind of each shared column, where all its holders agree."""
     found: dict[str, set[Kind]] = {}
     for name, client in fitted.clients.items():
         for column in client.columns:
@@ -171,10 +171,10 @@ def kinds_of_columns(fitted: FittedFederation) -> dict[str, Kind]:
 def label_names(
     fitted: FittedFederation, own: Mapping[str, Sequence[Raw]] | None = None
 ) -> LabelNames | None:
-    """How a newcomer's labels are read: as it says, as the others' are, or by the classes' names.
+    """Raw labels of a newcomer's classes: its own list, its peers', or the classes' names.
 
     Raises:
-        ConfigError: what it says is of no class.
+        ConfigError: its list names an unknown class.
     """
     strange = [name for name in own or {} if name not in fitted.labels]
     if strange:

@@ -1,7 +1,7 @@
-"""Linked columns: a candidate for members, and for those who come later or learn again.
+"""Linked columns: a candidate for members, for newcomers and for members that learn again.
 
-What the federation shares of them, everyone's sums, is enough for a model of new rows: nothing is
-trained, and nothing leaves.
+The pooled sums that the federation shares are enough for a model of new rows: nothing is trained,
+and nothing leaves.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -63,7 +63,7 @@ class LinkedColumns(Candidate):
 
 
 class JoinedLinked(Candidate):
-    """Linked columns for new rows: everyone's sums are as they are, less those that were sent."""
+    """Linked columns for new rows: the pooled sums, less those that the client sent."""
 
     name = LinkedColumns.name
     title = LinkedColumns.title
@@ -93,14 +93,14 @@ class JoinedLinked(Candidate):
 
 
 def _model(known: LinkedClient, silo: EncodedSilo) -> LinkedModel:
-    """The client's model for rows in its own units, and what of everyone's sums is its own."""
+    """The client's model for rows in its own units, and its own part of the pooled sums."""
     model = in_own_units(known.model(), silo)
     sent: Sent = {"linear": known.pool.sent("linear"), "mapped": known.pool.sent("mapped")}
     return LinkedModel(model, silo.data.classes, known.agreed.task.num_outputs, sent)
 
 
 def in_own_units(model: Named, silo: EncodedSilo) -> dict[str, Tensor]:
-    """A model of rows in shared units, for rows in the client's own.
+    """A model for rows in shared units, converted to the client's own units.
 
     (f x + o − m) / s = (x − (m − o)/f) / (s/f)
     """
@@ -110,9 +110,9 @@ def in_own_units(model: Named, silo: EncodedSilo) -> dict[str, Tensor]:
 
 
 def in_shared_units(silo: EncodedSilo, space: str, *, least: int = 1) -> ClientData:
-    """The client as others know its columns: by their shared names, in the shared units.
+    """The client with its columns under their shared names, in the shared units.
 
-    A level or a gap that fewer than `least` of its rows have is its own affair.
+    A level or a gap in fewer than `least` of its rows is kept private.
     """
     names, factor, offset = linked_features(silo)
     client = silo.plain
@@ -124,10 +124,10 @@ def in_shared_units(silo: EncodedSilo, space: str, *, least: int = 1) -> ClientD
     return replace(client, schema=schema, train=train, test=test)
 
 
-# ---- what came of it, in sentences ---------------------------------------------------------------
+# ---- explanations --------------------------------------------------------------------------------
 
 MOST_COLUMNS = 30
-"""Linked columns of a client up to which it is found out what each link is worth."""
+"""Most linked columns of a client for which the worth of each link is measured."""
 
 _CARRIERS = 3
 _HOW = {"location": "lies", "contrast": "tells the classes apart", "scale": "varies"}
@@ -139,7 +139,7 @@ def explanations(
     linked: LinkedState,
     sent: Sent | None = None,
 ) -> list[str]:
-    """What came of linked columns for each client; of newcomers, nothing is in the sums."""
+    """Sentences on linked columns for each client; `sent` is empty for newcomers."""
     agreed = linked.agreed(settings, encoded.task)
     silos = {silo.name: silo for silo in encoded.silos}
     least = settings.method.linked.min_rows if sent is None else 1
@@ -153,21 +153,21 @@ def explanations(
 
 
 def sentences(encoders: Mapping[str, TableEncoder], known: LinkedClients) -> list[str]:
-    """Columns unlike the others', what serves each client best, and the links it rests on."""
+    """Columns that behave unlike peers', gains of the predictors, and most useful links."""
     return [*_unlike(encoders, known), *_predictors(known), *_carriers(encoders, known)]
 
 
 def _unlike(
     encoders: Mapping[str, TableEncoder], known: Mapping[str, LinkedClient]
 ) -> Iterator[str]:
-    """The odd client of each feature; others are far off because of it."""
+    """The odd client of each feature; it also makes its peers look far off."""
     found: dict[tuple[str, str], list[tuple[float, str, str]]] = {}
     for name, own in known.items():
         encoder, keys = encoders[name], own.client.schema.features
         sources = dict(zip(keys, zip(encoder.features, encoder.sources, strict=True), strict=True))
         for key, kind, far in unlike(own):
             feature, source = sources[key]
-            # How often a level occurs fixes how much its indicator varies.
+            # The variance of an indicator follows from how often its level occurs.
             if kind != "scale" or feature == source:
                 found.setdefault((key, kind), []).append((far, name, source))
     worst: dict[str, tuple[float, str, str, str]] = {}
@@ -213,7 +213,7 @@ def _predictors(known: LinkedClients) -> Iterator[str]:
 def _carriers(
     encoders: Mapping[str, TableEncoder], known: Mapping[str, LinkedClient]
 ) -> Iterator[str]:
-    """The links that a client would miss most."""
+    """The most useful links of each client."""
     for name, own in known.items():
         encoder, keys = encoders[name], own.client.schema.features
         features: dict[str, list[str]] = {}

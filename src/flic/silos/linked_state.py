@@ -1,4 +1,4 @@
-"""The shared part of linked columns, kept for those who come later."""
+"""The shared part of linked columns, kept for newcomers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,18 +14,18 @@ from flic.silos.fit_settings import FitSettings
 
 @dataclass(frozen=True, eq=False)
 class LinkedState:
-    """What a federation shares of its linked columns."""
+    """The shared part of a federation's linked columns."""
 
     spaces: Mapping[str, SharedFeatures] = field(default_factory=dict[str, SharedFeatures])
     seed: int = 0
-    tensors: Named = field(default_factory=dict[str, Tensor])  # everyone's sums and scores
+    tensors: Named = field(default_factory=dict[str, Tensor])  # pooled sums and scores
 
     def agreed(self, settings: FitSettings, task: Task) -> Agreement:
-        """What clients agree on."""
+        """The agreement between clients."""
         return Agreement(settings.method.linked, self.spaces, task, self.seed)
 
     def space_of(self, names: Sequence[str]) -> str | None:
-        """Space that has most of some features; None if none has any."""
+        """Space with most of the given features; None if no space has any."""
         common = {s: len({*names} & {*shared.names}) for s, shared in self.spaces.items()}
         best = max(common, key=lambda space: common[space], default=None)
         return best if best is not None and common[best] else None

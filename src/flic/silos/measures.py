@@ -1,7 +1,7 @@
-"""How good predictions are: figures for people, and a score per row for choosing.
+"""Quality of predictions: figures for people, and a score per row for choosing.
 
-Figures are of held-out rows of one client. A row score is larger for better predictions and its
-mean goes with the metric of the verdict, so that choices can weigh rows and name their noise.
+Figures are of held-out rows of one client. A row score is larger for better predictions. Its mean
+follows the metric of the verdict, so that choices can estimate their noise from rows.
 """
 
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ def _class_figures(probabilities: np.ndarray, y: np.ndarray) -> dict[str, float]
 
 
 def _auroc(probabilities: np.ndarray, y: np.ndarray, held: np.ndarray) -> float:
-    """Mean over the classes that occur of the area of one class against the others."""
+    """Mean area of one class against the rest, over the classes that occur."""
     if len(held) < 2:
         return float("nan")
     from sklearn.metrics import roc_auc_score
@@ -74,7 +74,7 @@ def calibration_error(probabilities: np.ndarray, y: np.ndarray) -> float:
 
 
 def row_scores(metric: str, predicted: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """A score per row whose mean goes with the metric."""
+    """A score per row whose mean follows the metric."""
     if metric in ("accuracy", "balanced_accuracy"):
         hits = (predicted.argmax(1) == y).astype(float)
         if metric == "accuracy":
@@ -82,7 +82,7 @@ def row_scores(metric: str, predicted: np.ndarray, y: np.ndarray) -> np.ndarray:
         _, index, counts = np.unique(y, return_inverse=True, return_counts=True)
         return hits * len(y) / (len(counts) * counts[index])
     if metric in ("auroc", "log_loss", "calibration_error"):
-        # A rank over rows is no mean over rows; the likelihood ranks and calibrates at once.
+        # These are no means over rows; the likelihood covers ranking and calibration.
         return log_likelihoods(predicted, y)
     error = predicted[:, 0] - y
     scale = y.std() or 1.0
@@ -90,5 +90,5 @@ def row_scores(metric: str, predicted: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def log_likelihoods(predicted: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Log-probability that was given to each row's class, bounded below."""
+    """Predicted log-probability of each row's class, bounded below."""
     return predicted[np.arange(len(y)), y].clip(np.log(FLOOR))

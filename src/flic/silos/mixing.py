@@ -1,9 +1,9 @@
-"""A mix of all candidates: what several models say, weighted by what rows of others say of them.
+"""A mix of candidates: a weighted mean of models, with weights from rows of peers.
 
-The weights maximise the mean over clients of the likelihood out of fold (of responses: minimise
-the squared error), so clients share them, and it is a mix of candidates that serve all of them. A
-client's own are learnt from the others' rows alone: what it is promised by cross-validation was
-not fitted to the rows that promise it.
+The weights maximise the mean over clients of the out-of-fold likelihood (for responses: minimise
+the squared error). Clients share them, so only candidates that serve all clients take part. A
+client's own weights are learnt from rows of its peers alone, so that its cross-validated score is
+not fitted to the rows it is measured on.
 """
 
 from collections.abc import Mapping
@@ -22,26 +22,26 @@ Weighed = Mapping[str, float]
 """candidate → its weight; they sum to 1."""
 
 ByCandidate = Mapping[str, Mapping[str, np.ndarray]]
-"""candidate → client → what it says of the client's rows."""
+"""candidate → client → predictions of the client's rows."""
 
 MOST_ROWS = 1000
-"""Rows of a client that have a say: more change little, and cost time."""
+"""Most rows of a client that are used: more change little, and cost time."""
 
 LEAST = 0.02
-"""Weight below which a candidate is left out: a model to keep for nothing."""
+"""Weight below which a candidate is left out: its model is not worth keeping."""
 
 STEPS = 300
 
 
 @dataclass(frozen=True)
 class Weights:
-    """How much each candidate says in a mix; of nobody where there is none."""
+    """Weights of the candidates in each client's mix; empty if there is no mix."""
 
     of_client: Mapping[str, Weighed] = field(default_factory=dict[str, Weighed])
     of_all: Weighed = field(default_factory=dict[str, float])  # for newcomers
 
     def say(self, said: ByCandidate, task: Task) -> dict[str, dict[str, np.ndarray]]:
-        """What the mix says of every client's rows, under its name."""
+        """Predictions of the mix for every client's rows, under its name."""
         found = {
             client: pooled([said[name][client] for name in own], list(own.values()), task)
             for client, own in self.of_client.items()
@@ -50,7 +50,7 @@ class Weights:
 
 
 class Mix(Candidate):
-    """All of some candidates at once; of none, it serves nobody."""
+    """A mix of several candidates; without any, it serves no client."""
 
     name = "mix"
     title = "a mix of all candidates"
@@ -81,7 +81,7 @@ def mixed(
     weights: Mapping[str, Weighed],
     task: Task,
 ) -> dict[str, Model]:
-    """Each client's mix of models that were learnt."""
+    """Each client's mix of the learnt models."""
     return {
         client: MixModel(
             tuple(
@@ -97,7 +97,7 @@ def mixed(
 def find_weights(
     said: ByCandidate, y: Mapping[str, np.ndarray], task: Task, before: Weighed | None
 ) -> Weights:
-    """Weights by client, from the rows of the others or as they were before a newcomer came."""
+    """Weights by client: from rows of its peers, or for a newcomer from `before`."""
     if before is not None:
         return Weights({client: _of(before, said, client) for client in y}, before)
     for_all = {name: own for name, own in said.items() if {*y} <= {*own}}
@@ -114,7 +114,7 @@ def _of(weights: Weighed, said: ByCandidate, client: str) -> Weighed:
 
 
 def _best(said: ByCandidate, y: Mapping[str, np.ndarray], task: Task) -> Weighed:
-    """The weights with which the mix does best over some clients."""
+    """The weights of the best mix over some clients."""
     names = list(said)
     parts = [_say({n: said[n][client] for n in names}, own, task) for client, own in y.items()]
     if not parts:
@@ -136,7 +136,7 @@ def _without_the_least(weights: Weighed) -> Weighed:
 def _say(
     said: Mapping[str, np.ndarray], y: np.ndarray, task: Task
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Probability that each candidate gave each row's class, or its response in units of y."""
+    """Each candidate's probability of each row's class, or its response in units of y; and y."""
     rows = np.unique(np.linspace(0, len(y) - 1, min(len(y), MOST_ROWS)).astype(int))
     y = y[rows]
     if isinstance(task, Classification):
@@ -148,8 +148,8 @@ def _say(
 
 
 def _likeliest(given: np.ndarray, target: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """Weights of the likeliest mixture, by expectation and maximisation."""
-    del target  # the probabilities are of it already
+    """Weights of the likeliest mixture, by expectation-maximisation."""
+    del target  # the probabilities are already those of the target
     weights = np.full(given.shape[1], 1 / given.shape[1])
     for _ in range(STEPS):
         shares = weights * given
@@ -159,7 +159,7 @@ def _likeliest(given: np.ndarray, target: np.ndarray, count: np.ndarray) -> np.n
 
 
 def _closest(given: np.ndarray, target: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """Weights of the mean with the least squared error: none negative, in all one."""
+    """Weights of the mean with the least squared error: not negative, sum 1."""
     from scipy.optimize import nnls
 
     root, firm = np.sqrt(count)[:, None], 1e4 * np.sqrt(count.sum())

@@ -1,4 +1,4 @@
-"""What a model of a client is: it reads encoded rows, and is saved as plain values."""
+"""Model: the interface of a client's model, which reads encoded rows and saves plain values."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -12,31 +12,31 @@ from torch import Tensor
 
 from flic.data.task import Task
 
-#: Probability below which nothing is believed; the logarithm of 0 would rule every mean.
+#: Lower bound on probabilities; the logarithm of 0 would dominate every mean.
 FLOOR = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Encoded rows in both forms that models read; each is made when one asks for it."""
+    """Encoded rows in both forms that models read; each is made when first used."""
 
     make_standard: Callable[[], np.ndarray]
     make_plain: Callable[[], np.ndarray]
 
     @cached_property
     def standard(self) -> np.ndarray:
-        """Standardised by the client's own rows."""
+        """Features standardised by the client's own rows."""
         return self.make_standard()
 
     @cached_property
     def plain(self) -> np.ndarray:
-        """In units that mean the same at every client."""
+        """Features in units that mean the same at every client."""
         return self.make_plain()
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A model as it lies in a file."""
+    """A model in the form that files hold."""
 
     kind: str
     facts: dict[str, Any]
@@ -55,7 +55,7 @@ class Model(ABC):
 
     @abstractmethod
     def reads(self, features: Sequence[str]) -> bool:
-        """Whether rows of features that all know by these names are what it was learnt from."""
+        """Whether it was learnt from features with these common names."""
 
     @abstractmethod
     def save(self) -> Saved:

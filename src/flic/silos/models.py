@@ -41,7 +41,7 @@ class NetworkModel(Model):
 
     @cached_property
     def client(self) -> ClientData:
-        """A stand-in for the client: prediction needs no row of it, only which classes it holds."""
+        """A stand-in for the client: prediction needs only its classes, none of its rows."""
         real = isinstance(self.task, Regression)
         y = torch.zeros(2) if real else torch.tensor(self.classes)
         nothing = Split(torch.zeros(0, self.schema.dim), y[:0])
@@ -57,7 +57,7 @@ class NetworkModel(Model):
         return Engine.of(self.method, self.settings, data, seed=0, dtype=torch.float64)
 
     def _refuse_other_shapes(self) -> None:
-        """Refuse private tensors that are not those of a new client, of which some would fit in."""
+        """Refuse private tensors that differ from a new client's; some would still fit in."""
         phi = self._engine.clients.architecture(self.client.name)
         new = self._engine.method.init_client(self.client, phi)
         wrong = [
@@ -133,7 +133,7 @@ class LinkedModel(Model):
     tensors: Mapping[str, Tensor]
     classes: tuple[int, ...]
     num_outputs: int
-    sent: Sent  # its own part of everyone's sums, to be left out when it learns again
+    sent: Sent  # its own part of the pooled sums, left out when it learns again
 
     def predict(self, rows: Features) -> np.ndarray:
         x = rows.plain
@@ -205,7 +205,7 @@ class MixModel(Model):
                 }
             )
             tensors |= {f"{i}.{name}": value for name, value in own.tensors.items()}
-            trees = trees or own.trees  # one part has trees, if any
+            trees = trees or own.trees  # at most one part has trees
         return Saved(self.kind, {"parts": facts}, tensors, trees)
 
     @classmethod
@@ -233,12 +233,12 @@ def pooled(predicted: Sequence[np.ndarray], weights: Sequence[float], task: Task
 
 
 def _zeros(width: int) -> Features:
-    """A row of a model's width, on which it can be tried."""
+    """A row of zeros of a model's width, to try the model on."""
     return Features(*[lambda: np.zeros((1, width), np.float32)] * 2)
 
 
 def _double(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same in double precision; maps of classes stay what they are."""
+    """The tensors in double precision; maps of classes stay integers."""
     return {n: v.double() if v.is_floating_point() else v for n, v in tensors.items()}
 
 

@@ -29,7 +29,7 @@ Tell = Callable[[str], None]
 def predict_file(
     client: FittedClient, source: Path, target: Path, *, tell: Tell, encoding: str = "utf-8"
 ) -> int:
-    """Write the predictions of a file's rows beside nothing or over a whole file; their number."""
+    """Write predictions of a file's rows, whole or not at all; returns their number."""
     target = target.resolve()
     refuse_target(target)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
@@ -51,7 +51,7 @@ def predict_file(
 
 
 def refuse_target(target: Path) -> None:
-    """Refuse a place that no file can be renamed to: a device, a folder, or below no folder."""
+    """Refuse a target that no file can be renamed to: a device, a folder, or in no folder."""
     if target.exists() and not target.is_file():
         raise ConfigError(
             f"--out is {target}, which is no ordinary file; expected a new file or one to replace. "
@@ -70,8 +70,8 @@ class Measured:
 
     rows: int
     figures: Mapping[str, float]
-    trained: int = 0  # of these rows, those that the model was trained on: all or none
-    left_out: int = 0  # other rows of the file, which it was trained on
+    trained: int = 0  # rows among these that the model was trained on: all or none
+    left_out: int = 0  # other rows of the file, left out since it was trained on them
 
 
 def evaluate_file(
@@ -84,8 +84,8 @@ def evaluate_file(
 ) -> Measured:
     """Metrics of the client's predictions for its labelled rows in a file.
 
-    `trained` are digests of training rows, and how often each occurs: such rows are left out where
-    there are others.
+    `trained` are digests of training rows, and how often each occurs. Such rows are left out if
+    there are any others.
     """
     rows = stream_table(source, chunk_rows=CHUNK_ROWS, encoding=encoding)
     left = Counter(trained or {})
@@ -116,7 +116,7 @@ def _known_again(
     y: np.ndarray,
     left: Counter[int],
 ) -> np.ndarray:
-    """Whether each row with a label is one of those that are left, of which it is then taken."""
+    """Whether each labelled row is in `left`; takes the rows it finds out of `left`."""
     found = np.zeros(len(y), bool)
     digests = row_digests(client.encoded(frame)[known], y).tolist() if left else []
     for i, digest in enumerate(digests):
@@ -129,7 +129,7 @@ def _known_again(
 def _labels(
     client: FittedClient, frame: pd.DataFrame, source: Path
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Labels of rows that have one; what is wrong with them is said of the file."""
+    """Labels of the rows that have one; errors name the file and the client."""
     try:
         return client.labelling.read(frame, client.declared)
     except DataError as error:
@@ -137,7 +137,7 @@ def _labels(
 
 
 def _own(client: FittedClient, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """The client's own rows of a file that may hold those of other sites."""
+    """The client's own rows of a file that may hold other sites' rows."""
     for frame in frames:
         is_own = client.labelling.is_own(frame, client.declared)
         if is_own.any():
@@ -147,7 +147,7 @@ def _own(client: FittedClient, frames: Iterator[pd.DataFrame]) -> Iterator[pd.Da
 def _parts(
     client: FittedClient, frames: Iterator[pd.DataFrame], tell: Tell
 ) -> Iterator[tuple[pd.DataFrame, Predicted]]:
-    """Raw and predicted rows, part by part; what is noted of several parts is told once."""
+    """Raw and predicted rows, part by part; notes on several parts are given once."""
     told: set[str] = set()
     unseen: dict[str, list[str]] = {}
     bad: dict[str, BadValues] = {}

@@ -1,7 +1,7 @@
-"""What the report shows of a fit beyond its verdict: flic over its rounds, and rows seen through φ.
+"""Data of a fit for the report, beyond the verdict: flic's rounds, and rows embedded by φ.
 
-Taken from flic on the first split, so that rows it has not trained on can be seen too. Places of
-rows in the plane are kept with the fit, rows themselves are not.
+Taken from flic on the first split, so that the report can show held-out rows too. The fit keeps
+the positions of rows in the plane, not the rows themselves.
 """
 
 from dataclasses import asdict
@@ -20,7 +20,7 @@ from flic.silos.measures import figures
 from flic.silos.model import log_probabilities, tempered
 from flic.silos.splits import Rows
 
-POINTS = 50  # rounds that are measured, about
+POINTS = 50  # number of measured rounds, about
 
 
 def report_data(bench: Evaluator, rows: Rows, temperature: float | None) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def _is_measured(record: Record, rounds: int) -> bool:
 
 
 def _score(bench: Evaluator, run: Run, temperature: float | None) -> float:
-    """The verdict's metric of held-out rows, mean over the clients for whom it is defined."""
+    """The verdict's metric of held-out rows, mean over the clients where it is defined."""
     assert isinstance(run.engine.method, NetworkMethod)
     task = bench.federation.task
     metric = bench.settings.metric_for(task)

@@ -1,9 +1,9 @@
-"""Where a fit keeps what is done, so that the same command goes on after `kill -9`.
+"""The shelf: finished parts of a fit on disk, so that the same command continues after `kill -9`.
 
-.NAME.unfinished/      beside the folder of the fit; it goes away once that is written
+.NAME.unfinished/      beside the folder of the fit; deleted once that is written
   .lock                held by the process that works on the fit
-  ORIGIN/              digest of settings, tables and code: nothing is taken from others'
-    KEY.safetensors    what one candidate, learnt from some rows, says of held-out ones
+  ORIGIN/              digest of settings, tables and code: a different fit reads none of it
+    KEY.safetensors    predictions of held-out rows by one candidate, learnt from some rows
 """
 
 from collections.abc import Generator, Sequence
@@ -33,13 +33,13 @@ class Shelf:
 
     @classmethod
     def of(cls, place: Path, federation: TableFederation, settings: FitSettings) -> "Shelf":
-        """Those of a fit of these tables with these settings, by this code."""
+        """The shelf of a fit of these tables with these settings, by this code."""
         made_with = [settings.model_dump(mode="json"), federation.digest]
         return cls(place / digest_of([*made_with, digest_of_code("silos", "tables")])[:32])
 
     @property
     def is_begun(self) -> bool:
-        """Whether an interrupted fit left something to go on with."""
+        """Whether an interrupted fit left finished parts."""
         return any(self.folder.glob("*.safetensors"))
 
     @contextmanager
@@ -50,7 +50,7 @@ class Shelf:
             yield
 
     def find(self, key: str, clients: Sequence[str]) -> Said | None:
-        """What was kept under a key of these clients; None if nothing was, or if it is damaged."""
+        """Predictions kept under a key for these clients; None if missing or damaged."""
         names = [str(number) for number in range(len(clients))]
         try:
             with safe_open(self.folder / f"{key}.safetensors", framework="numpy") as file:
@@ -61,16 +61,16 @@ class Shelf:
         return dict(zip(clients, arrays.values(), strict=True)) if sound else None
 
     def keep(self, key: str, said: Said) -> None:
-        """Keep something, whole or not at all."""
+        """Write predictions under a key, whole or not at all."""
         arrays = {str(number): array for number, array in enumerate(said.values())}
         content = save(arrays, {"sha256": digest_of_arrays(arrays)})
-        # A full disk costs what it does not hold; the fit can still say what it found.
+        # On a full disk the part is not kept; the fit can still finish.
         with suppress(OSError):
             write_atomically(self.folder / f"{key}.safetensors", content)
 
 
 def key_of(candidate: str, rows: Rows, *, seed: int) -> str:
-    """Which candidate learns from which rows, with which seed."""
+    """Key of a candidate learnt from some rows with a seed."""
     arrays = {
         f"{client} {part}": own
         for client, parts in rows.items()

@@ -1,4 +1,4 @@
-"""Which rows are trained on and which are held out, client by client, seed by seed.
+"""Splits into training and held-out rows, by client and seed.
 
 Classes keep their shares on both sides; rows with responses are spread over their range.
 """
@@ -17,7 +17,7 @@ from flic.tables.table import SiloTable
 Rows = Mapping[str, tuple[np.ndarray, np.ndarray]]
 """Positions of the training and of the held-out rows, by client."""
 
-#: With fewer rows, a share of them held out is too few to tell; cross-validation tests them all.
+#: With fewer rows, a held-out share is too small to judge by; cross-validation tests all rows.
 SMALL = 100
 
 
@@ -34,9 +34,9 @@ def folds(y: np.ndarray, count: int, *, seed: int, path: Sequence[str | int]) ->
 
 
 def held_out(y: np.ndarray, share: Fraction, *, seed: int, path: Sequence[str | int]) -> np.ndarray:
-    """Whether each row is among a share of them, of every class and all over a range.
+    """Whether each row is held out: a share of every class, or spread over the range.
 
-    Of 1/k, these are the rows of the first of k folds.
+    For a share of 1/k, these are the rows of the first of k folds.
     """
     order, first = _dealt(y, round(1 / share), seed=seed, path=path)
     held = np.empty(len(y), bool)
@@ -48,7 +48,7 @@ def held_out(y: np.ndarray, share: Fraction, *, seed: int, path: Sequence[str | 
 def _dealt(
     y: np.ndarray, count: int, *, seed: int, path: Sequence[str | int]
 ) -> tuple[np.ndarray, int]:
-    """Rows in the order in which they are dealt out to `count` folds, and who gets the first."""
+    """Rows in the order in which they are dealt to `count` folds, and the fold of the first."""
     rng = np.random.default_rng(derive_seed(seed, "folds", *path))
     shuffled = rng.permutation(len(y))
     order = shuffled[np.argsort(y[shuffled], kind="stable")]
@@ -61,7 +61,7 @@ def _dealt(
 def outer_splits(tables: Sequence[SiloTable], settings: FitSettings) -> list[Rows]:
     """The splits of a verdict: repeated ones, or repeated cross-validation for small silos.
 
-    A split holds out the share that is asked for, cross-validation the nearest 1/k.
+    A split holds out the requested share, cross-validation the nearest 1/k.
     """
     seed, share = settings.seed, Fraction(settings.test_share).limit_denominator(10**6)
     once = scheme(tables, settings) == "splits"
@@ -85,7 +85,7 @@ def _split(
 
 
 def _refuse_empty(smallest: SiloTable, share: Fraction, settings: FitSettings) -> None:
-    """Refuse shares and folds that leave a client nothing to be tested on."""
+    """Refuse shares and folds that leave a client no rows to test on."""
     rows, training = len(smallest), len(smallest) - math.ceil(len(smallest) * share)
     if rows * share < 1:
         least = math.ceil(1e4 / rows) / 1e4
@@ -101,7 +101,7 @@ def _refuse_empty(smallest: SiloTable, share: Fraction, settings: FitSettings) -
 
 
 def scheme(tables: Sequence[SiloTable], settings: FitSettings) -> str:
-    """How rows are held out: by repeated splits, or by repeated cross-validation."""
+    """The way rows are held out: repeated splits, or repeated cross-validation."""
     if settings.scheme != "auto":
         return settings.scheme
     return "cross-validation" if min(map(len, tables)) < SMALL else "splits"

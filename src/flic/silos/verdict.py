@@ -1,4 +1,4 @@
-"""Does joining help me? Alone against the federation, per client, with an interval and a sentence.
+"""The verdict: alone against the federation, per client, with an interval and a sentence.
 
 Differences are paired: both sides were chosen, trained and tested on the same rows of each
 split. Splits overlap, so the variance of their mean is corrected (Nadeau and Bengio 2003).
@@ -33,12 +33,12 @@ class Difference:
     high: float
 
     def within(self, most: float) -> "Difference":
-        """The same where no difference can be larger than `most`."""
+        """The difference with its interval limited to ± `most`."""
         return replace(self, low=max(self.low, -most), high=min(self.high, most))
 
     @property
     def word(self) -> Word:
-        """What the interval shows."""
+        """The conclusion from the interval."""
         if self.low > 0:
             return "helps"
         return "harms" if self.high < 0 else "no difference shown"
@@ -46,7 +46,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class ClientVerdict:
-    """One client's line."""
+    """One client's line of the verdict."""
 
     client: str
     rows: int
@@ -55,8 +55,8 @@ class ClientVerdict:
     federation: str  # likewise among the federated ones
     federation_score: float
     difference: Difference
-    kept: str  # what the client keeps in the end
-    kept_score: float  # held-out score of whatever it would have kept, split by split
+    kept: str  # the model that the client keeps
+    kept_score: float  # mean held-out score of its choice on each split
     kept_against_alone: Difference
     splits: int
     reason: str
@@ -65,14 +65,14 @@ class ClientVerdict:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The whole answer."""
+    """The verdict on all clients."""
 
     metric: str
     splits: int
     clients: tuple[ClientVerdict, ...]
     all_clients: Difference  # mean over clients of federation against alone
     kept_against_alone: Difference  # mean over clients of what is kept against alone
-    best: str  # candidate that would have been best for all clients together, in hindsight
+    best: str  # best candidate for all clients together, in hindsight
     kept_against_best: Difference  # mean over clients of what is kept against that one
     candidates: Mapping[str, Mapping[str, Mapping[str, float]]]  # candidate → client → metric, mean
 
@@ -82,7 +82,7 @@ class Verdict:
 
     @classmethod
     def load(cls, raw: Mapping[str, Any]) -> "Verdict":
-        """The verdict from plain values, of which those that are not known are None."""
+        """The verdict from plain values; None stands for an unknown one."""
         scores = ("alone_score", "federation_score", "kept_score")
         lines = tuple(
             ClientVerdict(
@@ -131,7 +131,7 @@ def verdict(
     metric: str,
     rows: Mapping[str, int],
 ) -> Verdict:
-    """The verdict from all splits, and the choice that all rows together ask for."""
+    """The verdict from all splits, and each client's choice on all rows."""
     chosen = {
         kind: {client: _scores(results, kind, client, metric) for client in rows}
         for kind in ("alone", "federated", "kept")
@@ -165,10 +165,10 @@ def verdict(
 
 
 def difference(gains: np.ndarray, test_share: float, *, least: float = 0.0) -> Difference:
-    """Mean gain over splits with an interval that knows that splits share training rows.
+    """Mean gain over splits; its interval accounts for splits that share training rows.
 
-    A share of rows moves in steps: equal gains on few splits are luck, so their deviation is
-    `least` at the least, half a step.
+    A share of rows changes in steps, and equal gains on few splits are luck. So their deviation is
+    at least `least`, half a step.
     """
     from scipy.stats import t as student
 
@@ -182,9 +182,9 @@ def difference(gains: np.ndarray, test_share: float, *, least: float = 0.0) -> D
 
 
 def _scores(results: Sequence[SplitResult], kind: str, client: str, metric: str) -> np.ndarray:
-    """The client's held-out figure on every split, by what it had chosen there.
+    """The client's held-out figure on every split, for its choice there.
 
-    Where nothing federated can serve a client, it stays alone: the difference is then 0.
+    A client that no federated candidate serves stays alone: its difference is then 0.
     """
     found = []
     for result in results:
@@ -242,7 +242,7 @@ def _line(
 
 
 def _served(results: Sequence[SplitResult], client: str) -> bool | None:
-    """Whether anything federated can serve the client; None if nothing federated was compared."""
+    """Whether a federated candidate serves the client; None if none was compared."""
     federated = [own for name, own in results[0].figures.items() if CANDIDATES[name].federated]
     return any(client in own for own in federated) if federated else None
 
@@ -273,7 +273,7 @@ def _nanmean(values: Iterable[float]) -> float:
 
 
 def reason(choice: Choice) -> str:
-    """The reason why a model is kept, in a sentence or two."""
+    """The reason for keeping a model, in a sentence or two."""
     title = CANDIDATES[choice.candidate].title
     if choice.runner_up is None:
         return f"{title}: nothing else can serve this client."

@@ -1,4 +1,4 @@
-"""Views of the clients' columns: which of its encoded columns each client gives to a network."""
+"""Views of the clients' columns: the encoded columns that each client gives to a network."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class Columns:
 
 
 View = Callable[[EncodedFederation], dict[str, Columns]]
-"""What is seen of each client that a candidate serves."""
+"""Function that picks the columns of each client that a candidate serves."""
 
 
 def own_columns(encoded: EncodedFederation) -> dict[str, Columns]:
@@ -32,14 +32,14 @@ def own_columns(encoded: EncodedFederation) -> dict[str, Columns]:
 
 
 def shared_columns(encoded: EncodedFederation) -> dict[str, Columns]:
-    """The columns that every client has; nobody is served where there are none."""
+    """The columns that every client has; without any, no client is served."""
     common = columns_of_all([silo.shared for silo in encoded.silos])
     found = {s.name: Columns("shared", features_from(s, common)) for s in encoded.silos}
     return found if all(seen.inputs for seen in found.values()) else {}
 
 
 def same_columns(encoded: EncodedFederation) -> dict[str, Columns]:
-    """All columns of clients that have exactly the same ones as another."""
+    """All columns of clients whose columns are exactly those of another client."""
     groups = groups_of_one_space({silo.name: silo.shared for silo in encoded.silos})
     own = own_columns(encoded)
     return {
@@ -50,7 +50,7 @@ def same_columns(encoded: EncodedFederation) -> dict[str, Columns]:
 
 
 def linked_columns(encoded: EncodedFederation) -> dict[str, Columns]:
-    """Columns that several clients have; nobody is served where a simpler view sees the same."""
+    """Columns that several clients have; no client is served if a simpler view gives the same."""
     names = {silo.name: linked_features(silo)[0] for silo in encoded.silos}
     holders = Counter(name for own in names.values() for name in own)
     found = {
