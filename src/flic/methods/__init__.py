@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Methods(Mapping[str, "type[Method]"]):
     """Methods by name; the file of one is imported when it is asked for.
 
-    To know the names alone, as commands do, costs no import.
+    Reading the names alone, as commands do, imports none of them.
     """
 
     def __init__(self, homes: Mapping[str, str]) -> None:
@@ -70,7 +70,7 @@ def build_method(
     seed: int,
     dtype: "torch.dtype | None" = None,
 ) -> "Method":
-    """The method of that name, ready to run; in single precision unless told otherwise."""
+    """The method of that name, ready to run; in single precision by default."""
     import torch
 
     if name not in METHODS:

@@ -1,4 +1,4 @@
-"""What all methods that train networks have in common, the plain training of g_θ ∘ φ included.
+"""Common part of all methods that train networks, with the plain training of g_θ ∘ φ.
 
 One visit: start from the shared part, descend on the private part, descend on the shared part,
 send it. A method adds its own loss terms and shared tensors through the hooks at the end.
@@ -40,11 +40,11 @@ from flic.seeding import generator
 from flic.shapes import Named
 
 TRIMMED_FROM = 5
-"""Holders from which on `training.average = "auto"` leaves out extremes."""
+"""Least number of holders for which `training.average = "auto"` leaves out extremes."""
 
 
 class NetworkMethod(Method):
-    """Training of g_θ ∘ φ with a personalisation rule; subclasses say what else is shared."""
+    """Training of g_θ ∘ φ with a personalisation rule; subclasses add what else they share."""
 
     #: Whether the network has a hidden layer; None leaves it to `model.hidden_layer`.
     hidden_layer: ClassVar[bool | None] = None
@@ -93,14 +93,14 @@ class NetworkMethod(Method):
         return self.mean(entries, total_weight=self._total_weight(active))
 
     def mean(self, entries: Sequence[Entry], *, total_weight: float | None = None) -> Tensor:
-        """Mean of the holders' versions, without the extremes where `training.average` says so."""
+        """Mean of the holders' versions; without the extremes if `training.average` asks for it."""
         how = self.settings.training.average
         if how == "trimmed" or (how == "auto" and len(entries) >= TRIMMED_FROM):
             return trimmed_mean(entries)
         return weighted_mean(entries, total_weight=total_weight)
 
     def _total_weight(self, active: int) -> float | None:
-        """The literal (b/|A|) Σ ω_i divides by what active clients would weigh on average."""
+        """Average weight of so many active clients, the divisor in the literal (b/|A|) Σ ω_i."""
         if self.settings.training.normalise == "active":
             return None
         everyone = self.population.num_clients
@@ -144,7 +144,7 @@ class NetworkMethod(Method):
         prepare = (self.stage("prepare"),)
         return [Step("prepare", t, prepare, "never" if t else "when due") for t in numbers]
 
-    #: Parts that preparation is cut into, with an average after each.
+    #: Number of parts of the preparation, with an average after each.
     warm_up_parts = 1
 
     #: Whether the method has the whole budget in any case, as FLIC has.
@@ -164,14 +164,14 @@ class NetworkMethod(Method):
         return self.warms_up and again
 
     def prepare(self, context: VisitContext) -> Visit:
-        """Equal budget: what FLIC spends on pre-training φ goes into plain training here."""
+        """Plain training for the epochs FLIC spends on pre-training φ, for an equal budget."""
         epochs, parts = self.settings.pretraining.epochs, self.warm_up_parts
         done = context.server.round + parts - 1
         share = epochs * (done + 1) // parts - epochs * done // parts
         return self._warm_up(context, share)
 
     def realign(self, context: VisitContext) -> Visit:
-        """Equal budget: as in `prepare`, for the epochs FLIC spends on re-alignment."""
+        """Plain training for the epochs FLIC spends on re-alignment, for an equal budget."""
         return self._warm_up(context, self.settings.alignment.realign_epochs)
 
     def _warm_up(self, context: VisitContext, epochs: int) -> Visit:
@@ -229,7 +229,7 @@ class NetworkMethod(Method):
         return training.local.less(training.shared), training.shared
 
     def _all_local(self) -> Duration:
-        """Local work where nothing is trained apart: the shared phase's epochs come on top."""
+        """Length of local work if nothing is trained apart: the shared phase's epochs are added."""
         training = self.settings.training
         local, shared = training.local, training.shared
         if training.shared_schedule == "last":
@@ -244,7 +244,7 @@ class NetworkMethod(Method):
         return BatchPlan(data, duration, batch_size=batch_size, rngs=rngs, whole=whole)
 
     def batched(self, context: VisitContext) -> StackedData:
-        """The stack as batches are drawn from it."""
+        """The stack for drawing batches."""
         return context.data
 
     def each_shared(self, context: VisitContext) -> dict[str, Tensor]:
@@ -356,7 +356,7 @@ class NetworkMethod(Method):
         )
 
     def updates(self, context: VisitContext, private: Named, shared: Named) -> list[Update]:
-        """What each client of the stack sends.  Paper: algo:FLIC-FEDREP, step 16."""
+        """The update of each client of the stack.  Paper: algo:FLIC-FEDREP, step 16."""
         return [
             Update(client.name, self.entries(context, i, private, shared))
             for i, client in enumerate(context.data.clients)
@@ -397,7 +397,7 @@ class NetworkMethod(Method):
     def entries(
         self, context: VisitContext, client: int, private: Named, shared: Named
     ) -> dict[str, Entry]:
-        """What one client of the stack sends: its version of α."""
+        """Tensors that one client of the stack sends: its version of α."""
         personal = {n: private[n] for n in self.personal_names}
         theta = self.rule.upload({n: shared[n] for n in self.shared_names}, personal)
         weight = self.client_weight(len(context.data.clients[client].train))

@@ -1,4 +1,4 @@
-"""Method: a list of stages, each with a client half and a server half, and what passes between.
+"""Method: a list of stages, each with a client half and a server half, and their messages.
 
 Paper: algo:FLIC-FEDREP. One round loop (flic.engine.rounds) runs the stages of every method, in
 this process, in workers or over Flower. Everything private has a leading client axis; a real silo
@@ -64,7 +64,7 @@ class Update:
 
 @dataclass(frozen=True)
 class ServerState:
-    """What the server knows: shared tensors by name. Never φ_i or β_i."""
+    """State of the server: shared tensors by name. Never φ_i or β_i."""
 
     round: int
     shared: Named
@@ -72,7 +72,7 @@ class ServerState:
 
 @dataclass(frozen=True)
 class Population:
-    """Facts about the federation that everyone may know.
+    """Public facts about the federation.
 
     `total_rows` is needed only where weights are normalised over absent clients too.
     """
@@ -81,14 +81,14 @@ class Population:
     task: Task
     max_features: int
     total_rows: int
-    spaces: Mapping[str, FeatureSchema]  # of each space, all features anyone has
+    spaces: Mapping[str, FeatureSchema]  # of each space, the features of all its clients
     shared: Mapping[str, SharedFeatures] = field(  # of each space
         default_factory=dict[str, SharedFeatures]
     )
 
     @classmethod
     def of(cls, clients: Sequence[ClientData], task: Task) -> "Population":
-        """Facts about a federation whose clients are all at hand."""
+        """Facts about a federation whose clients are all in this process."""
         members: dict[str, list[FeatureSchema]] = {}
         for client in clients:
             members.setdefault(client.schema.space, []).append(client.schema)
@@ -115,7 +115,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class Visit:
-    """What a stack of clients did in one visit: new private state, what it sends, losses."""
+    """Result of one visit to a stack of clients: new private state, updates to send, losses."""
 
     stack: Stack
     updates: list[Update]
@@ -124,7 +124,7 @@ class Visit:
 
 @dataclass(frozen=True)
 class VisitContext:
-    """Everything a stack of clients has before it during one visit."""
+    """Everything a stack of clients can read during one visit."""
 
     server: ServerState
     stack: Stack
@@ -141,14 +141,14 @@ class VisitContext:
 
 @dataclass(frozen=True)
 class Stage:
-    """One piece of work: who does it, what they do, and what the server makes of what they send."""
+    """One piece of work: its clients, their part of it, and the server's use of their updates."""
 
-    name: str  # random numbers of the work are drawn from it
+    name: str  # seeds the random numbers of the work
     client_half: Callable[[VisitContext], Visit]
     server_half: Callable[[ServerState, Sequence[Update]], ServerState]
     who: Literal["everyone", "active"] = "everyone"
     sends: bool = True  # whether anything leaves the clients
-    sums: bool = False  # whether that is sums over rows, which may be of any size
+    sums: bool = False  # whether it sends sums over rows, which may be of any size
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class Step:
 
 
 class Method(ABC):
-    """One method of training: its stages, the order they are run in, and what it predicts."""
+    """One method of training: its stages, their order, and its predictions."""
 
     name: ClassVar[str]
 
@@ -204,7 +204,7 @@ class Method(ABC):
         """Private parameters of one client before its first visit, features unpadded."""
 
     def explain(self, server: ServerState) -> Sequence[str]:
-        """What came of it that a person may want to know, as sentences."""
+        """Results that a person may want to know, as sentences."""
         del server
         return ()
 
@@ -216,7 +216,7 @@ class Method(ABC):
 
 
 def check_update(server: ServerState, update: Update, fixed: frozenset[str] = frozenset()) -> None:
-    """Refuse an update that holds a name, shape, type or value the server cannot count."""
+    """Refuse an update with a name, shape, type or value that the server cannot use."""
     who = f"update of client {update.client!r}"
     for name, entry in update.entries.items():
         if name in fixed:
@@ -259,7 +259,7 @@ def gather_entries(updates: Iterable[Update]) -> dict[str, list[Entry]]:
 def weighted_mean(
     entries: Sequence[Entry], *, total_weight: float | None = None
 ) -> Float[Tensor, "..."]:
-    """Mean of the holders' tensors; divided by `total_weight` where it is not their own sum."""
+    """Mean of the holders' tensors; divided by `total_weight` if given, else by their own sum."""
     weights = torch.tensor([e.weight for e in entries], dtype=torch.float64)
     values = torch.stack([e.value.to(torch.float64) for e in entries])
     total = (weights.view(-1, *[1] * (values.ndim - 1)) * values).sum(0)
@@ -267,10 +267,10 @@ def weighted_mean(
 
 
 def trimmed_mean(entries: Sequence[Entry]) -> Float[Tensor, "..."]:
-    """Mean without the extremes: of each number, the largest and the smallest quarter are left out.
+    """Mean of each number without its largest and its smallest quarter.
 
-    One on each side at least, so that of three holders no one can move a number beyond the other
-    two; of fewer than three, it is the mean.
+    At least one is left out on each side, so that of three holders none can move a number beyond
+    the other two. With fewer than three, it is the plain mean.
     """
     count = len(entries)
     if count < 3:

@@ -1,8 +1,8 @@
 """Strong simple baselines: a scikit-learn estimator per client, fitted on its own rows.
 
-They take no part in rounds and share nothing; fitting is deterministic, so a prediction fits
-anew instead of storing a foreign model. scikit-learn is imported where it is used, here and in the
-data: it takes as long as torch, and every process would pay for it.
+They take no part in rounds and share nothing. Fitting is deterministic, so a prediction fits anew
+instead of storing a foreign model. scikit-learn is imported where it is used, here and in the
+data: its import takes as long as torch's, in every process.
 """
 
 from abc import abstractmethod
@@ -49,7 +49,7 @@ class PerClientEstimator(Method):
         return ()
 
     def programme(self, rounds: int, *, final_round: bool) -> list[Step]:
-        """An evaluation: prediction fits, and nothing is shared."""
+        """An evaluation only: prediction does the fitting, and nothing is shared."""
         del rounds, final_round
         return [Step("evaluate", 0, measured="always")]
 
@@ -105,7 +105,7 @@ class PooledLda:
         means = np.stack([x[index == c].mean(0) for c in range(len(counts))]).astype(float)
         residuals = x - means[index]
         spread = residuals.std(0)
-        # Where every class is one row, or copies of one, only the means are left to compare.
+        # If every class is one row, or copies of one, only the means can be compared.
         spread[spread == 0] = spread.max() or 1.0
         covariance, _ = ledoit_wolf(residuals / spread, assume_centered=True)
         covariance += (1e-6 if covariance.any() else 1.0) * np.eye(len(covariance))

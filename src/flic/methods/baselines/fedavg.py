@@ -17,8 +17,8 @@ class FedAvg(WithinSpace):
 
     @property
     def warm_up_parts(self) -> int:
-        """The warm-up is cut up: networks trained apart for all of it do not average well.
+        """Several parts: networks trained apart for the whole warm-up do not average well.
 
-        Under private heads (`within-space`) the same costs: heads then follow a moving body.
+        With private heads (`within-space`) this does harm: heads then follow a moving body.
         """
         return min(_WARM_UP_AVERAGES, max(1, self.settings.pretraining.epochs))

@@ -31,7 +31,7 @@ class FedHeNN(NetworkMethod):
         rows, width = self.settings.fedhenn.probe_rows, self.population.max_features
         rng = generator(self.seed, "server", "rad")
         probes = torch.randn(rows, width, generator=rng, dtype=torch.float64).to(self.dtype)
-        # No kernel before the first round: CKA with zero is zero, its gradient too.
+        # No kernel before the first round: CKA with zero is zero, and so is its gradient.
         kernel = torch.zeros(rows, rows, dtype=self.dtype)
         return ServerState(0, {PROBES: probes, KERNEL: kernel})
 
@@ -67,7 +67,7 @@ class FedHeNN(NetworkMethod):
         probes = context.server.shared[PROBES]
         width = context.data.width
         padded = torch.nn.functional.pad(probes, (0, max(0, width - probes.shape[1])))
-        # Features a client does not have meet zero weights: that prunes the RAD to its width.
+        # Features that a client lacks have zero weights: that prunes the RAD to its width.
         x = padded[:, :width].expand(clients, -1, -1).contiguous()
         latent = context.stack.embedding.apply(private, x)
         features = self.model.represent(theta, latent)

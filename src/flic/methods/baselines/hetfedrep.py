@@ -1,6 +1,6 @@
 """HetFedRep: a shared hidden layer over private embeddings, with no alignment.
 
-Paper: Baselines paragraph. What FLIC-HL is without its anchors.
+Paper: Baselines paragraph. FLIC-HL without its anchors.
 """
 
 from flic.methods.network import NetworkMethod

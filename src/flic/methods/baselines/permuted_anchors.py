@@ -1,8 +1,8 @@
 """The control experiment: FLIC with each client's anchors shuffled.
 
 Every client keeps C anchors and every loss of FLIC, but no anchor means the same class at two
-clients. What FLIC gains over this is what the *shared meaning* of the anchors is worth. In a
-regression each client draws by lot which of the two anchors stands for low responses.
+clients. FLIC's gain over this is the worth of the *shared meaning* of the anchors. In a regression
+each client draws at random which of the two anchors stands for low responses.
 """
 
 import torch

@@ -111,7 +111,7 @@ def _prefix(space: str) -> str:
 
 
 def _by_feature(space: str, body: Named, features: Sequence[str]) -> dict[str, Tensor]:
-    """A body under the names it travels by: a perceptron's first layer row by row."""
+    """A body under the names it is sent by: a perceptron's first layer row by row."""
     named = {_prefix(space) + name: value for name, value in body.items() if name != FIRST_LAYER}
     if FIRST_LAYER not in body:
         return named

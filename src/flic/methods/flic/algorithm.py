@@ -1,7 +1,7 @@
 """FLIC: Algorithm 1 on top of a personalisation rule.
 
-Paper: algo:FLIC-FEDREP, algo:FLIC-FEDREP_supp; the objective is eq:PFL_ERM_reg. What anchors stand
-for is the scheme's affair (scheme.py); the plain training of g_θ ∘ φ is `NetworkMethod`'s.
+Paper: algo:FLIC-FEDREP, algo:FLIC-FEDREP_supp; the objective is eq:PFL_ERM_reg. The scheme
+(scheme.py) decides what anchors stand for; `NetworkMethod` does the plain training of g_θ ∘ φ.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ from flic.shapes import Named
 
 
 class Flic(NetworkMethod):
-    """Embeddings aligned with shared anchors; α, the anchors and counts are all that travels."""
+    """Embeddings aligned with shared anchors; only α, the anchors and counts are sent."""
 
     def __init__(
         self, settings: MethodSettings, population: Population, *, seed: int, dtype: torch.dtype
@@ -55,7 +55,7 @@ class Flic(NetworkMethod):
     # ---- the server half -----------------------------------------------------------------
 
     def init_server(self) -> ServerState:
-        """α^(0), the anchors μ_c^(0), and what the scheme shares beside them."""
+        """α^(0), the anchors μ_c^(0), and further tensors that the scheme shares."""
         anchors = initial_anchors(
             self.settings.anchors,
             self.scheme.num_anchors,
@@ -114,12 +114,12 @@ class Flic(NetworkMethod):
         return Visit(Stack(stack.embedding, {**stack.private, **phi}), [], terms)
 
     def batched(self, context: VisitContext) -> StackedData:
-        """The stack as batches are drawn from it: rows that share an anchor together."""
+        """The stack for drawing batches: rows that share an anchor are together."""
         return self.scheme.seen(context)
 
     @property
     def anchors_see_all_rows(self) -> bool:
-        """Learnt covariances need it: those of few rows are too small.  Paper: Algorithm S1."""
+        """True for learnt covariances: those of few rows are too small.  Paper: Algorithm S1."""
         return self.settings.anchors.covariance != "identity"
 
     def each_shared(self, context: VisitContext) -> dict[str, Tensor]:
@@ -135,7 +135,7 @@ class Flic(NetworkMethod):
         return torch.arange(data.task.num_anchors).expand(len(data), -1)
 
     def apart_names(self) -> set[str]:
-        """α, and the anchors where something pulls at them.  Paper: steps 13-14."""
+        """α, and the anchors if a loss term trains them.  Paper: steps 13-14."""
         alignment = self.settings.alignment
         if not (alignment.weight > 0 or alignment.calibration_weight > 0):
             return super().apart_names()
@@ -165,7 +165,7 @@ class Flic(NetworkMethod):
     def entries(
         self, context: VisitContext, client: int, private: Named, shared: Named
     ) -> dict[str, Entry]:
-        """The client's versions of α and of the anchors: those it has rows for, or all."""
+        """The client's versions of α and of the anchors: all, or those with rows of its own."""
         entries = super().entries(context, client, private, shared)
         data, everyone = context.data.clients[client], self.settings.anchors.average_over
         anchor_of = self.anchor_of(self.scheme.seen(context))[client].tolist()

@@ -21,12 +21,12 @@ MEAN, FACTOR = "anchors.mean", "anchors.factor"
 
 
 def mean_name(c: int) -> str:
-    """Name under which v_c travels."""
+    """Name under which v_c is sent."""
     return f"anchor.{c}.mean"
 
 
 def factor_name(c: int) -> str:
-    """Name under which L_c travels."""
+    """Name under which L_c is sent."""
     return f"anchor.{c}.factor"
 
 
@@ -38,7 +38,7 @@ def initial_anchors(
     rng: torch.Generator,
     dtype: torch.dtype,
 ) -> dict[str, Tensor]:
-    """Anchors μ_c^(0) under the names they travel by."""
+    """Anchors μ_c^(0) under the names they are sent by."""
     means = _initial_means(config, num_classes, latent_dim, rng=rng).to(dtype)
     named = {mean_name(c): means[c] for c in range(num_classes)}
     std = config.variance**0.5
@@ -77,7 +77,7 @@ class Anchors:
 
     @classmethod
     def of(cls, shared: Named, config: AnchorConfig, num_classes: int) -> "Anchors":
-        """Anchors from the names they travel by."""
+        """Anchors from tensors under the names they are sent by."""
         mean = torch.stack([shared[mean_name(c)] for c in range(num_classes)])
         if config.covariance == "identity":
             return cls(mean, None)
@@ -98,8 +98,8 @@ class Anchors:
 def barycentre_factor(entries: Sequence[Entry]) -> Tensor:
     """A root of the Bures barycentre of the holders' covariances.  Paper: steps 19-20.
 
-    Covariances that are diagonal commute, and the root of their barycentre is the mean of the
-    positive roots; the sign of a factor means nothing.
+    Diagonal covariances commute, and the root of their barycentre is the mean of the positive
+    roots; the sign of a factor means nothing.
     """
     factors = torch.stack([e.value.to(torch.float64) for e in entries])
     weights = torch.tensor([e.weight for e in entries], dtype=torch.float64)

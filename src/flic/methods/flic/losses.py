@@ -17,7 +17,7 @@ def alignment_loss(
 ) -> Float[Tensor, " clients"]:
     """Σ_c W2²(μ_c, ν_φi^(c)) over the classes in the batch.  Paper: eq:PFL_ERM_reg, eq:W2_Gauss.
 
-    Of responses, which are a class of their own each, the mean over the rows.
+    Each response is a class of its own; for these it is the mean over the rows.
 
     With T the optimal transport image of each row on its anchor, W2² = Σ_r ‖φ(x_r) − T_r‖²/n_c
     plus the part of the anchor's trace that the rows do not span. T may be held fixed when

@@ -1,8 +1,8 @@
 """Meta-classes: C classes share C_meta anchors, given by the user or found before training.
 
-Paper: "Scalability". A meta-class takes the place of a class wherever anchors are concerned: its
-rows are aligned as one distribution, and an anchor's samples tell the meta-class only. Which class
-of it a row belongs to is left to the head.
+Paper: "Scalability". For anchors, a meta-class replaces a class: its rows are aligned as one
+distribution, and an anchor's samples have the label of the meta-class only. The head distinguishes
+the classes within it.
 """
 
 from collections import Counter
@@ -38,8 +38,8 @@ MAP = "meta_classes"
 """Name under which the server shares the meta-class of each class, [C]."""
 
 DISTANCES, TOGETHER = "meta_classes.distances", "meta_classes.together"
-"""What clients send to have meta-classes found: distances of the pairs of classes that they hold,
-and one for each such pair. The server needs only the sums over the clients."""
+"""Names of the tensors that clients send to find meta-classes: distances of the pairs of classes
+they hold, and 1 for each such pair. The server needs only the sums over the clients."""
 
 # Keeps the covariance of a client with one row of each class invertible; features have variance 1.
 RIDGE = 1e-6
@@ -48,7 +48,7 @@ RIDGE = 1e-6
 class ByMetaClass(ByClass):
     """An anchor per meta-class."""
 
-    fixed = frozenset({MAP})  # all must mean the same by an anchor
+    fixed = frozenset({MAP})  # an anchor must mean the same to all
 
     def __init__(
         self, settings: MethodSettings, population: Population, *, dtype: torch.dtype
@@ -67,7 +67,7 @@ class ByMetaClass(ByClass):
         return num
 
     def initial(self) -> dict[str, Tensor]:
-        """The map that was given, or room for the answers from which it will be found."""
+        """The given map, or zeros for the distances from which it will be found."""
         given = self.settings.anchors.meta_classes
         if isinstance(given, tuple):
             return {MAP: torch.tensor(given)}
@@ -76,7 +76,7 @@ class ByMetaClass(ByClass):
         return {DISTANCES: nothing, TOGETHER: nothing.clone()}
 
     def stages(self) -> list[Stage]:
-        """Where meta-classes are to be found, clients are asked for distances first."""
+        """A first stage that collects distances, if meta-classes are to be found."""
         if isinstance(self.settings.anchors.meta_classes, tuple):
             return []
         return [Stage("distances", self.tell_distances, self.find)]
@@ -92,7 +92,7 @@ class ByMetaClass(ByClass):
         return Update(client.name, {name: Entry(value, 1.0) for name, value in told.items()})
 
     def find(self, server: ServerState, updates: Sequence[Update]) -> ServerState:
-        """The map of classes in place of the answers from which it is found."""
+        """Replace the distances from clients by the map of classes found from them."""
         for update in updates:
             check_update(server, update, self.fixed)
         sent, shared = gather_entries(updates), dict(server.shared)
@@ -119,7 +119,7 @@ class ByMetaClass(ByClass):
 
 @dataclass(frozen=True)
 class MetaClassView(StackedData):
-    """A stack as its anchors see it: slots are meta-classes; rows keep the labels of classes."""
+    """A stack whose slots are meta-classes; rows keep the labels of classes."""
 
     meta_of: Int[Tensor, " classes"]
 
@@ -145,7 +145,7 @@ class MetaClassView(StackedData):
 def meta_scores(
     scores: Float[Tensor, "clients rows classes"], meta_of: Int[Tensor, " classes"]
 ) -> Float[Tensor, "clients rows meta"]:
-    """Scores of meta-classes: softmax gives each the probability of its classes together."""
+    """Scores of meta-classes: softmax gives each the total probability of its classes."""
     members = [(meta_of == m).nonzero().flatten() for m in range(int(meta_of.max()) + 1)]
     return torch.stack([scores[..., own].logsumexp(-1) for own in members], dim=-1)
 
@@ -183,7 +183,7 @@ def _mahalanobis(x: np.ndarray, index: np.ndarray) -> np.ndarray:
 def pairs_to_send(
     distances: Float[Tensor, "classes classes"], *, dtype: torch.dtype
 ) -> dict[str, Float[Tensor, " pairs"]]:
-    """A client's distances under the names they travel by, zero on pairs it does not hold."""
+    """A client's distances under the names they are sent by, zero on pairs it does not hold."""
     above = distances[tuple(torch.triu_indices(*distances.shape, offset=1))]
     together = ~above.isnan()
     return {DISTANCES: above.nan_to_num(0.0).to(dtype), TOGETHER: together.to(dtype)}
@@ -194,8 +194,8 @@ def cluster(
 ) -> tuple[int, ...]:
     """Meta-class of each class, from sums or means over clients of what `pairs_to_send` gives.
 
-    Average linkage on the mean distance over the clients that hold both classes. A pair that
-    nobody holds is as far apart as the mean pair: nothing speaks for it, nothing against it.
+    Average linkage on the mean distance over the clients that hold both classes. A pair that no
+    client holds gets the mean distance of all pairs.
     """
     from scipy.cluster.hierarchy import cut_tree, linkage
 
@@ -213,7 +213,7 @@ def in_order_of_appearance(groups: Sequence[int]) -> tuple[int, ...]:
 
 
 def _refuse_impossible(settings: MethodSettings, num_classes: int) -> None:
-    """Refuse meta-classes that do not fit the classes, or cannot tell them apart."""
+    """Refuse meta-classes that do not fit the classes, or cannot distinguish them."""
     given, num = settings.anchors.meta_classes, settings.anchors.num_meta
     if isinstance(given, tuple) and len(given) != num_classes:
         raise ConfigError(

@@ -1,7 +1,7 @@
 """Anchors indexed by a real response: μ_y = N(y a + (1 − y) b, I).
 
 Paper: "Reference Distribution for Regression". Responses are encoded, so that the declared range
-is [0, 1]; the two vectors travel as the anchors at its ends, b as anchor 0 and a as anchor 1.
+is [0, 1]; the two vectors are sent as the anchors at its ends, b as anchor 0 and a as anchor 1.
 """
 
 import torch
@@ -21,7 +21,7 @@ from flic.shapes import Named
 
 
 class ByResponse(AnchorScheme):
-    """An anchor at each end of the range of responses; others lie between them."""
+    """An anchor at each end of the range of responses; the rest lie between them."""
 
     def __init__(
         self, settings: MethodSettings, population: Population, *, dtype: torch.dtype
@@ -68,7 +68,7 @@ def response_means(
 
 
 def response_targets(batch: Batch, ends: Float[Tensor, "clients 2 k"]) -> Targets:
-    """Where each row is pulled to: the mean of its own response's anchor.
+    """Target of each row: the mean of its own response's anchor.
 
     A response belongs to a single row, so W2² is ‖φ(x) − m(y)‖² and the trace of the anchor's
     fixed covariance, a constant that the paper leaves out.
@@ -100,7 +100,7 @@ def nearest_response(
 
 
 def _refuse_class_settings(settings: MethodSettings) -> None:
-    """Refuse what has a meaning for anchors of classes only."""
+    """Refuse settings that apply only to anchors of classes."""
     found = {
         "anchors.covariance": (settings.anchors.covariance, "identity"),
         "alignment.target": (settings.alignment.target, "closed-form"),

@@ -1,4 +1,4 @@
-"""Anchor schemes: what anchors stand for, and what follows from that.
+"""Anchor schemes: the part of FLIC that depends on the meaning of anchors.
 
 Paper: sec:methodo. `ByClass` is Algorithm 1's own: one anchor per class. Meta-classes (meta.py)
 and responses (response.py) are schemes beside it.
@@ -28,7 +28,7 @@ Apply = Callable[[Tensor], Tensor]
 
 
 class AnchorScheme(ABC):
-    """The part of FLIC that depends on what anchors stand for."""
+    """One meaning of anchors: its targets, calibration and predictions."""
 
     #: Shared tensors that the server alone decides.
     fixed: frozenset[str] = frozenset()
@@ -40,13 +40,13 @@ class AnchorScheme(ABC):
 
     @classmethod
     def fits(cls, settings: MethodSettings, task: Task) -> bool:
-        """Whether the scheme is meant by settings on data with such labels."""
+        """Whether the scheme is the one for these settings and labels."""
         del settings, task
         return True
 
     @property
     def num_anchors(self) -> int:
-        """Number of anchors that all share."""
+        """Number of shared anchors."""
         return self.population.task.num_anchors
 
     def initial(self) -> dict[str, Tensor]:
@@ -54,7 +54,7 @@ class AnchorScheme(ABC):
         return {}
 
     def stages(self) -> Sequence[Stage]:
-        """Work of all clients before anything is trained."""
+        """Work of all clients before training."""
         return ()
 
     def seen(self, context: VisitContext) -> StackedData:
@@ -86,8 +86,8 @@ class AnchorScheme(ABC):
     ) -> Float[Tensor, "clients slots num k"]:
         """Standard normal ξ: `nums` of each working client for each of its anchors.
 
-        Drawn from the client's own generator, and never for padding: what a client draws must not
-        depend on whom it is stacked with.
+        Drawn from the client's own generator, and never for padding: a client's numbers must not
+        depend on the clients stacked with it.
         """
         clients, slots = batch.counts.shape
         shape = (clients, slots, max(nums), self.settings.embedding.latent_dim)
@@ -121,7 +121,7 @@ class ByClass(AnchorScheme):
         return calibration_loss(scores, self.seen(context).classes[:clients])
 
     def anchor_scores(self, context: VisitContext, scores: Tensor) -> Tensor:
-        """Scores of what anchors stand for, from scores of classes."""
+        """Scores of the classes or meta-classes that anchors stand for, from scores of classes."""
         del context
         return scores
 

@@ -1,4 +1,4 @@
-"""The anchor schemes there are; a new one is a file beside this one and an entry here."""
+"""List of the anchor schemes; a new one is a file beside this one and an entry here."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Where optimal transport sends each embedded row on its class's anchor.
+"""Images of embedded rows under optimal transport to their class's anchor.
 
 Paper: eq:W2_Gauss. With c_r the centred rows of a class of n rows, F a root of the anchor's
 covariance (FFᵀ = Σ) and P the polar factor of c F/√n, the Bures cross term is ⟨P, c F⟩/√n and
@@ -46,7 +46,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Targets:
-    """Transport images of the rows, and what of the anchors' traces they leave out."""
+    """Transport images of the rows, and the part of the anchors' traces they do not span."""
 
     rows: Float[Tensor, "clients rows k"]
     unspanned: Float[Tensor, " clients"]
@@ -61,8 +61,8 @@ def transport_targets(
     with torch.no_grad():
         centred = _centred(latent, batch)
         polar = _polar(_times_root(centred * spread, root, batch), batch)
-        # P of centred rows is centred. Where all rows of a class agree, nothing is left but
-        # rounding, and P is a direction out of nowhere, the same for all: centring removes it.
+        # P of centred rows is centred. Where all rows of a class are equal, only rounding is
+        # left, and P is an arbitrary direction, the same for all rows: centring removes it.
         polar = _centred(polar, batch)
     reach = _times_root(polar, _transposed(root), batch)  # P_r Fᵀ
     rows = torch.bmm(batch.member, target.mean) + reach / spread

@@ -1,4 +1,4 @@
-"""What clients that link features agree on beforehand, and how all of them read the sums."""
+"""The agreement of clients that link features: settings, shared names, layout of the sums."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ DETAILS: Mapping[Scatter, Mapping[Kind, Detail]] = {
     "projected": {"linear": "diagonal", "mapped": "full"},
     "full": {"linear": "full", "mapped": "full"},
 }
-"""What is told of the scatter of each kind of sums, from least to most."""
+"""Detail sent of the scatter of each kind of sums, from least to most."""
 
 PRIVATE = "private"
 """The group of clients that share nothing."""
@@ -36,7 +36,7 @@ PRIVATE = "private"
 class PooledSums:
     """Sums of all clients of a space."""
 
-    source: Tensor  # what they were unpacked from
+    source: Tensor  # the tensor they were unpacked from
     sums: Moments
     shift: Float[Tensor, " p"]
     scale: Float[Tensor, " p"]
@@ -55,20 +55,20 @@ class PooledSums:
 
 @dataclass(frozen=True)
 class Agreement:
-    """What all clients agree on beforehand."""
+    """Settings and names that all clients agree on beforehand."""
 
     settings: LinkedConfig
     shared: Mapping[str, SharedFeatures]  # of each space
     task: Task
     seed: int
-    # Made once for all clients that are asked in turn.
+    # Made once, for all clients in turn.
     _everyone: dict[tuple[str, Kind], PooledSums] = field(default_factory=dict, compare=False)
     _layouts: dict[tuple[str, Kind], Layout] = field(default_factory=dict, compare=False)
     _maps: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict, compare=False)
 
     @property
     def num_classes(self) -> int:
-        """Number of classes; all responses are one."""
+        """Number of classes; 1 in a regression."""
         return self.task.num_classes if isinstance(self.task, Classification) else 1
 
     @property
@@ -77,19 +77,19 @@ class Agreement:
         return 0 if isinstance(self.task, Classification) else 1
 
     def group(self, space: str) -> str:
-        """Clients that choose settings together: of a space, or of all that share nothing."""
+        """Tuning group of a space's clients: the space, or one group of all that share nothing."""
         shares_nothing = len(self.shared) > 1 and not self.shared[space].names
         return PRIVATE if shares_nothing else space
 
     def detail(self, kind: Kind) -> Detail:
-        """What is told at most of the scatter of a kind of sums."""
+        """Most detail that may be sent of the scatter of a kind of sums."""
         return DETAILS[self.settings.scatter][kind]
 
     def layout(self, space: str, kind: Kind) -> Layout:
-        """How the sums of a space travel."""
+        """Layout in which the sums of a space are sent."""
         if (space, kind) not in self._layouts:
             block = self.shared[space].block
-            own = max(block, default=-1) + 1  # of the response, which everyone has
+            own = max(block, default=-1) + 1  # of the response, which all clients have
             if kind == "mapped":
                 block, own = (0,) * self.settings.random_features, 0
             made = Layout((*block, *(own,) * self.responses), self.num_classes)
@@ -97,7 +97,7 @@ class Agreement:
         return self._layouts[space, kind]
 
     def everyone(self, state: Named, space: str, kind: Kind) -> PooledSums:
-        """The sums of all."""
+        """The pooled sums of a space."""
         prefix, layout = f"moments.{space}.{kind}.", self.layout(space, kind)
         source = state[prefix + "total"]
         known = self._everyone.get((space, kind))
@@ -119,11 +119,11 @@ class Agreement:
 
 
 def class_of(agreed: Agreement, split: Split) -> Int[Tensor, " rows"]:
-    """Class of each row; all responses are one."""
+    """Class of each row; 0 for all rows in a regression."""
     return torch.zeros(len(split), dtype=torch.int64) if agreed.responses else split.y
 
 
 def columns_of(agreed: Agreement, split: Split) -> Float[Tensor, "rows own"]:
-    """Features of rows, and their response."""
+    """Features of rows, and in a regression their response."""
     x = split.x.double()
     return torch.cat([x, split.y.double()[:, None]], 1) if agreed.responses else x

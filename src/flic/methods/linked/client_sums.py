@@ -1,4 +1,4 @@
-"""One client among those it shares features with: what it sends of them, and what others sent.
+"""Sums of linked features at one client: those that it sends, and those of its peers.
 
 Features that no other client has are private and in no sum. In a regression the response is one
 more column, the last one, which all clients share.
@@ -21,15 +21,15 @@ from flic.methods.linked.sums import ColumnIndex, Detail, Moments, Parts, Totals
 from flic.shapes import Named
 
 Sent = Mapping[Kind, Named]
-"""What of everyone's sums is one client's own."""
+"""One client's own part of the pooled sums, by kind."""
 
 _CLIP = 5.0
 
 
 class ClientSums:
-    """A client's rows in the units of all, and the sums of the others.
+    """A client's rows in common units, and the sums of its peers.
 
-    `sent` is given for a client whose sums are not those of its rows: empty if it comes late.
+    `sent` is given for a client whose sums are not those of its rows; it is empty for a newcomer.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class ClientSums:
         self.others = self._totals()
 
     def _units(self) -> tuple[Tensor, Tensor]:
-        """PooledSums's mean and deviation of each column; the client's own where no one tells."""
+        """Pooled mean and deviation of each column; the client's own where none was sent."""
         shift, scale = torch.zeros(self.width).double(), torch.zeros(self.width).double()
         if len(self.own):
             everyone = self.agreed.everyone(self.state, self.space, "linear")
@@ -66,10 +66,10 @@ class ClientSums:
 
     @cached_property
     def _is_constant(self) -> Bool[Tensor, " own"]:
-        """Features of one value, which tell the client nothing.
+        """Features with a single value, which carry no information for the client.
 
-        If they do not vary within others' classes either, they may be years or sites: no unit
-        would suit them, and in an infinite one they are all 0.
+        If they do not vary within the classes of peers either, they may be years or sites. No unit
+        suits these; in an infinite one they are all 0.
         """
         x = self.client.train.x
         rest = torch.zeros(self.agreed.responses, dtype=torch.bool)
@@ -77,13 +77,13 @@ class ClientSums:
 
     @property
     def least_spread(self) -> Float[Tensor, " own"]:
-        """Deviation of each feature, in units of all, that is but what rounding left of none."""
+        """Deviation of each feature, in common units, that may be rounding error alone."""
         x, dim = self.client.train.x, self.dim
         size = torch.maximum(x.amin(0).abs(), x.amax(0).abs()).double()
         return (1e-6 * size).maximum(1e-13 * self.shift[:dim].abs()) / self.scale[:dim]
 
     def _totals(self) -> Totals:
-        """Of the others, in the client's columns and units."""
+        """Totals of the peers, in the client's columns and units."""
         place = ColumnIndex(self.agreed.num_classes, self.own, self.width)
         if not len(self.own):
             nothing = torch.zeros(self.agreed.num_classes, self.width).double()
@@ -96,7 +96,7 @@ class ClientSums:
 
     @cached_property
     def is_linked(self) -> Bool[Tensor, " own"]:
-        """Which of the client's features someone else told something of."""
+        """Whether peers sent sums of each of the client's features."""
         return self.others.count.sum(0)[: self.dim] > 0
 
     @cached_property
@@ -107,7 +107,7 @@ class ClientSums:
     # ---- sums ------------------------------------------------------------------------------
 
     def sent(self, kind: Kind) -> Named:
-        """What of everyone's sums is the client's own."""
+        """The client's own part of the pooled sums."""
         if self._sent is not None:
             return self._sent.get(kind, {})
         return self._sent_linear if kind == "linear" else self._sent_mapped
@@ -117,7 +117,7 @@ class ClientSums:
         return sent_sums(self.agreed, self._told, told_detail(self.agreed, self.client))
 
     def sent_totals(self, kind: Kind) -> Named:
-        """Rows and sums of what was sent; products of features are not needed often."""
+        """Counts and sums that were sent, without products of features, which are rarely needed."""
         if self._sent is not None:
             return {n: v for n, v in self.sent(kind).items() if n in ("count", "total")}
         if kind == "linear":
@@ -130,13 +130,13 @@ class ClientSums:
         return self._mapped_sums(detail) if detail else {}
 
     def detail(self, kind: Kind) -> Detail | None:
-        """What the client tells of a kind of sums; None: nothing, not even means."""
+        """Detail that the client sends of a kind of sums; None: nothing, not even means."""
         if kind == "linear":
             return told_detail(self.agreed, self.client)
         return told_of_map(self.agreed, self.client, linked=int(self.is_linked.sum()))
 
     def _mapped_sums(self, detail: Detail) -> Named:
-        """What the client sends of its rows under the random map."""
+        """Sums that the client sends of its rows under the random map."""
         if not self.has_links:
             return {}
         mapped, num_classes = self._told_mapped, self.agreed.num_classes
@@ -162,7 +162,7 @@ class ClientSums:
 
     @cached_property
     def _told_mapped(self) -> Callable[[], Parts]:
-        """Random features of the rows that sums are told of; 0 where few of a class have more."""
+        """Random features of the disclosed rows; 0 where few rows of a class have more than 0."""
         told, responses = self._told, self.agreed.responses
         features = self.agreed.settings.random_features
         few = torch.zeros(self.agreed.num_classes, features, dtype=torch.bool)
@@ -179,7 +179,7 @@ class ClientSums:
         return parts
 
     def rows_in_sums(self, kind: Kind) -> Int[Tensor, " rows"] | None:
-        """The client's rows in everyone's scatter; None if its sums are not those of its rows."""
+        """The client's rows in the pooled scatter; None if its sums are not those of its rows."""
         if self._sent or self._least > 1:
             return None
         is_told = self._sent is None and self.detail(kind) not in (None, "off")
@@ -187,7 +187,7 @@ class ClientSums:
 
     @cached_property
     def mapped_units(self) -> tuple[Tensor, Tensor]:
-        """Shift and scale of random features; of a response as everywhere."""
+        """Shift and scale of random features; a response has its usual ones."""
         everyone = self.agreed.everyone(self.state, self.space, "mapped")
         width = self.agreed.settings.random_features
         units = (everyone.shift, self.shift), (everyone.scale, self.scale)
@@ -195,21 +195,21 @@ class ClientSums:
         return shift, scale
 
     def others_squares(self, features: Int[Tensor, " some"]) -> tuple[Tensor, Tensor]:
-        """Squares of the others' linked features around their classes' means, and rows behind."""
+        """Squares of peers' linked features around their class means, and rows behind them."""
         place = torch.full((self.width,), -1)
         place[self.own] = self.there
         there = place[features]
         everyone = self.agreed.everyone(self.state, self.space, "linear").sums
         squares, dof = everyone.scatter.diagonal()[there], everyone.dof.diagonal()[there]
         own_squares, own_dof = self._own_squares(features, there)
-        # Beside a unit that is far too large, nothing is left of the others' but rounding.
+        # In a unit that is far too large, only rounding is left of the peers' squares.
         others = (squares / self.scale[features] ** 2 - own_squares).maximum(1e-13 * own_squares)
         return others, dof - own_dof
 
     def _own_squares(
         self, features: Int[Tensor, " some"], there: Int[Tensor, " some"]
     ) -> tuple[Tensor, Tensor]:
-        """What of everyone's squares is the client's own, in the units of all."""
+        """The client's own part of the pooled squares, in common units."""
         nothing = torch.zeros(len(features)).double()
         if self._sent is not None:
             sent, layout = self.sent("linear"), self.agreed.layout(self.space, "linear")
@@ -219,7 +219,7 @@ class ClientSums:
             return own, sent["dof"][layout.block[there]]
         if self.detail("linear") == "off":
             return nothing, nothing
-        # Not from what was sent: that has the products of all pairs.
+        # Not from the sums that were sent: those have the products of all pairs.
         told = self._told.at(features)
         columns = (told.columns - self.shift[features]) / self.scale[features]
         found = Marginals.of(columns, told.y, self.agreed.num_classes)
@@ -228,12 +228,12 @@ class ClientSums:
     # ---- rows ------------------------------------------------------------------------------
 
     def scaled(self, columns: Float[Tensor, "rows own"]) -> Float[Tensor, "rows own"]:
-        """Rows in the units that the whole space uses; a response may come along."""
+        """Rows in the units of the whole space; a response may be included."""
         width = columns.shape[1]
         return (columns.double() - self.shift[:width]) / self.scale[:width]
 
     def mapped(self, columns: Float[Tensor, "rows own"]) -> Float[Tensor, "rows m"]:
-        """Rows under the random map of their linked features; a response comes along as it is."""
+        """Rows under the random map of their linked features; a response is kept as it is."""
         directions, offsets = self.random_map
         z = self.scaled(columns[:, : self.dim]).clamp(-_CLIP, _CLIP)
         return torch.cat([apply_map(z, directions, offsets), columns[:, self.dim :].double()], 1)
@@ -256,7 +256,7 @@ def apply_map(z: Tensor, directions: Tensor, offsets: Tensor) -> Float[Tensor, "
 
 
 def sent_sums(agreed: Agreement, told: DisclosedRows, detail: Detail) -> dict[str, Tensor]:
-    """What a client sends of its rows as they are."""
+    """Sums that a client sends of its features as they are."""
     own, there = _places(agreed, told.schema)
     if not len(own):
         return {}
@@ -270,7 +270,7 @@ def _kind_of_sums(detail: Detail) -> type[Totals]:
 
 
 def _places(agreed: Agreement, schema: FeatureSchema) -> tuple[Tensor, Tensor]:
-    """Places of a client's shared columns, among its own and among everyone's."""
+    """Positions of a client's shared columns, among its own and among the pooled ones."""
     names = agreed.shared[schema.space].names
     place = {name: i for i, name in enumerate(names)}
     pairs = [(i, place[n]) for i, n in enumerate(schema.features) if n in place]

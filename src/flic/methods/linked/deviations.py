@@ -1,9 +1,9 @@
-"""Whether a client's feature behaves like the same feature of the others: a test for wrong links.
+"""Test for wrong links: compares a client's feature with the same feature of its peers.
 
-Three things are compared, given the class: where the feature lies (a wrong unit, another column),
-how the classes differ in it (another column, classes turned round), and how much it varies (a wrong
-unit). Hospitals differ in all three although their links are right, so a difference counts against
-how much features of the whole federation usually differ, which is learnt from all clients.
+Three things are compared, given the class: the location of the feature (a wrong unit, another
+column), the contrast of the classes (another column, classes swapped), and its scale (a wrong
+unit). Hospitals differ in all three although their links are right. So a difference is measured
+against the usual difference of features in the federation, which is learnt from all clients.
 """
 
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ KINDS = ("location", "contrast", "scale")
 
 _STEPS = torch.logspace(0, 1, 11, dtype=torch.float64)
 USUAL = torch.tensor([0.2, 0.2, 0.3], dtype=torch.float64)[:, None] * _STEPS
-"""Deviations between clients to choose from, of each kind; the first is the least to count."""
+"""Candidate values of the usual deviation between clients, by kind, from the least."""
 
 FAR = 5.0
-"""Deviations, of usual ones and noise together, beyond which a feature is unlike the others'."""
+"""Limit beyond which a feature is unlike its peers', in units of usual deviation and noise."""
 
 _LEAST = 1e-24
-"""Variance, in units of all, that is but what rounding left of none; units may be far apart."""
+"""Variance, in common units, that may be rounding error alone; units may be far apart."""
 
-_HALF = 0.6745  # what half of all normal deviates exceed in size
+_HALF = 0.6745  # the median size of a normal deviate
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Marginals:
     def of(
         cls, h: Float[Tensor, "rows p"], y: Int[Tensor, " rows"], num_classes: int
     ) -> "Marginals":
-        """Of one client's rows."""
+        """Marginals of one client's rows."""
         counts = torch.bincount(y, minlength=num_classes).double()
         total = torch.zeros(num_classes, h.shape[1], dtype=torch.float64).index_add_(0, y, h)
         squares = (h - (total / counts.clamp_min(1)[:, None])[y]).square().sum(0)
@@ -49,14 +49,14 @@ class Marginals:
 
     @property
     def variance(self) -> Float[Tensor, " p"]:
-        """Within classes; 0 where it is not known."""
+        """Variance within classes; 0 where it is not known."""
         return self.squares.clamp_min(0) / self.dof.clamp_min(1)
 
 
 def deviations(
     own: Marginals, others: Marginals, usual: Float[Tensor, " 3"]
 ) -> Float[Tensor, "3 p"]:
-    """How far each feature is from the others', of each kind, in usual deviations and noise."""
+    """Distance of each feature from its peers', by kind, in units of usual deviation and noise."""
     location, contrast, scale = usual**2
     known = torch.stack([own.variance, others.variance])
     told = torch.stack([own.dof, others.dof]) > 0
@@ -76,7 +76,7 @@ def deviations(
 
 
 def _contrast(apart: Tensor, variance: Tensor, both: Tensor) -> Float[Tensor, " p"]:
-    """How much the differences of the classes differ, as a normal deviate (Wilson and Hilferty)."""
+    """Difference in the contrast of classes, as a normal deviate (Wilson and Hilferty)."""
     weight = both / variance
     mean = (weight * apart).sum(0) / weight.sum(0).clamp_min(1e-12)
     spread = (weight * (apart - mean).square()).sum(0)
@@ -86,7 +86,7 @@ def _contrast(apart: Tensor, variance: Tensor, both: Tensor) -> Float[Tensor, " 
 
 
 def shares_beyond(own: Marginals, others: Marginals) -> Float[Tensor, "3 usual"]:
-    """Share of the features that are further off than half would be, for every usual deviation."""
+    """Share of features further off than the median deviate, for every usual deviation."""
     found = [
         (deviations(own, others, usual).abs() > _HALF).double().mean(1) for usual in USUAL.unbind(1)
     ]
@@ -94,7 +94,7 @@ def shares_beyond(own: Marginals, others: Marginals) -> Float[Tensor, "3 usual"]
 
 
 def usual_deviations(shares: Float[Tensor, "3 usual"]) -> Float[Tensor, " 3"]:
-    """Of each kind the least deviation that more than half of all features keep to."""
+    """The least deviation of each kind that at least half of all features keep to."""
     enough = shares <= 0.5
     place = torch.where(enough.any(1), enough.int().argmax(1), USUAL.shape[1] - 1)
     return USUAL[torch.arange(len(KINDS)), place]

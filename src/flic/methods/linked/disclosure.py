@@ -1,9 +1,9 @@
-"""How much a client tells of its rows: sums as detailed as it wants, and as its rows can hide in.
+"""Limits on the detail of the sums that a client sends, so that its rows stay hidden.
 
-A table can be solved for from sums that are more numbers than it has values: 60 rows of ten
-columns from the products of 512 random features, to the last digit. From half as many numbers as
-values nothing better than chance came back (SECURITY.md). Single rows can be read from far fewer;
-`methods/linked/hiding.py` has what is done about that.
+A table can be solved for from sums with more numbers than it has values: 60 rows of ten columns
+from the products of 512 random features, to the last digit. From half as many numbers as values
+nothing better than chance came back (SECURITY.md). Single rows can be read from far fewer numbers;
+`methods/linked/hiding.py` prevents that.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from flic.methods.linked.sums import SENT, ColumnIndex, Detail, Moments, Totals
 
 @dataclass(frozen=True, eq=False)
 class DisclosedRows:
-    """Rows of a client as sums are told of them."""
+    """The copy of a client's rows that its sums are made of."""
 
     schema: FeatureSchema
     columns: Float[Tensor, "rows own"]  # a response is the last one
@@ -61,7 +61,7 @@ class DisclosedRows:
         return without(sums, place, self.pairs(place.num_classes))
 
     def pairs(self, num_classes: int) -> Bool[Tensor, "own own"]:
-        """Pairs of columns whose products are told."""
+        """Pairs of columns whose products are sent."""
         return told_pairs(
             self.parts,
             Usual.of(self.columns),
@@ -72,7 +72,7 @@ class DisclosedRows:
         )
 
     def _worth(self, num_classes: int) -> Float[Tensor, " own"]:
-        """How much each column tells of the classes; of responses, how much it goes with them."""
+        """Share of each column's variance explained by the classes, or by the response."""
         around = self.columns - self.columns.mean(0)
         whole = around.square().sum(0)
         if num_classes == 1:
@@ -83,19 +83,19 @@ class DisclosedRows:
 
 
 def without(sums: Moments, place: ColumnIndex, told: Bool[Tensor, "own own"]) -> Moments:
-    """The sums with 0 for products that are not told, as if the two did not vary together."""
+    """The sums with 0 for products that are not sent, as if the two columns did not correlate."""
     own = sums.scatter[place.places][:, place.places] * told
     return Moments(sums.count, sums.total, place.pairs(own), sums.dof)
 
 
 def numbers_told(detail: Detail, *, width: int, classes: int) -> int:
-    """How many numbers tell of so many columns and classes, rows that were counted aside."""
+    """Count of the numbers sent for so many columns and classes, without the counts of rows."""
     beside = {"off": 0, "diagonal": width, "full": width * (width + 1) // 2}
     return classes * width + beside[detail]
 
 
 def within(budget: float, wanted: Detail, *, width: int, classes: int) -> Detail | None:
-    """The most of what is wanted that so many numbers tell; None if they do not tell sums."""
+    """The most detail up to `wanted` that the budget allows; None if not even sums."""
     most: Detail | None = None
     for detail in SENT:
         if numbers_told(detail, width=width, classes=classes) <= budget:
@@ -106,19 +106,19 @@ def within(budget: float, wanted: Detail, *, width: int, classes: int) -> Detail
 
 
 def told_detail(agreed: Agreement, client: ClientData, shared: int | None = None) -> Detail:
-    """What a client tells of the scatter of its shared features, or of so many, as they are."""
+    """Detail that a client sends of the scatter of its features, all shared ones or so many."""
     wanted, limit = agreed.detail("linear"), agreed.settings.max_numbers_per_value
     if limit is None:
         return wanted
     (rows, classes), width = _told_rows(agreed, client), _width(agreed, client, shared)
-    # Sums alone are told by every class that has enough rows.
+    # Sums alone are always sent, for every class with enough rows.
     return within(limit * rows * width, wanted, width=width, classes=classes) or "off"
 
 
 def told_of_map(
     agreed: Agreement, client: ClientData, *, linked: int, shared: int | None = None
 ) -> Detail | None:
-    """What a client tells of random features of so many linked ones, beside all shared ones."""
+    """Detail that a client sends of random features of so many linked ones, beside the rest."""
     wanted, limit = agreed.detail("mapped"), agreed.settings.max_numbers_per_value
     if limit is None:
         return wanted
@@ -130,7 +130,7 @@ def told_of_map(
 
 
 def _width(agreed: Agreement, client: ClientData, shared: int | None) -> int:
-    """Columns that a client tells something of."""
+    """Number of columns in a client's sums."""
     if shared is None:
         names = {*agreed.shared[client.schema.space].names}
         shared = len(names.intersection(client.schema.features))

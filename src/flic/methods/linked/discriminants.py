@@ -1,8 +1,8 @@
-"""Class statistics of linked features, pooled over their holders, and what a client makes of them.
+"""Discriminants and regressions from class statistics that are pooled over their holders.
 
 The closed form of FLIC's idea: with φ(x) = A^{-½} h(x), the anchors A^{-½} m_c of all classes are
-references N(v_c, I), and a row belongs to the nearest one. Nothing is trained; only sums travel.
-A client pools what others sent with its own rows, by as much as its own rows leave open.
+references N(v_c, I), and a row belongs to the nearest one. Nothing is trained; only sums are sent.
+A client pools its peers' sums with its own rows; the fewer its rows, the more its peers count.
 """
 
 from collections.abc import Sequence
@@ -18,20 +18,20 @@ from flic.methods.linked.sums import CHUNK_ROWS, Moments, Totals
 
 @dataclass(frozen=True)
 class Shrinkage:
-    """How much a client leans on others (τ, ν) and on the identity (γ)."""
+    """Weights of a client's peers (τ, ν) and of the identity (γ)."""
 
-    mean_weight: float  # τ: rows that the others' mean of a class counts for at most
-    scatter_weight: float  # ν: rows that the others' covariance counts for
+    mean_weight: float  # τ: rows that the peers' mean of a class counts for at most
+    scatter_weight: float  # ν: rows that the peers' covariance counts for
     ridge: float  # γ
 
 
 @dataclass(frozen=True)
 class Base:
-    """The others' covariance B = V diag(variances) Vᵀ − LᵀL, V orthogonal."""
+    """The peers' covariance B = V diag(variances) Vᵀ − LᵀL, V orthogonal."""
 
     variances: Float[Tensor, " p"]
     basis: Float[Tensor, "p p"] | None = None  # V; None: the features themselves
-    less: Float[Tensor, "some p"] | None = None  # L V, a client's own rows where V is everyone's
+    less: Float[Tensor, "some p"] | None = None  # L V, a client's own rows where V is pooled
 
     @classmethod
     def of(cls, covariance: Float[Tensor, "p p"]) -> "Base":
@@ -59,7 +59,7 @@ class Base:
 
 @dataclass(frozen=True)
 class Spread:
-    """A client's scatter FᵀF around the means of its classes: by F where its rows are few."""
+    """A client's scatter FᵀF around the means of its classes; stored as F if its rows are few."""
 
     rows: Float[Tensor, "some p"] | None = None
     matrix: Float[Tensor, "p p"] | None = None
@@ -68,7 +68,7 @@ class Spread:
     def of(
         cls, h: Float[Tensor, "rows p"], means: Float[Tensor, "held p"], slot: Int[Tensor, " rows"]
     ) -> "Spread":
-        """Of rows in slots with these means."""
+        """Scatter of rows in slots with these means."""
         p = h.shape[1]
         if len(h) <= p:
             return cls(rows=h - means[slot])
@@ -92,14 +92,14 @@ class Spread:
         return float(self.diagonal.sum())
 
     def turned(self, base: Base) -> "Spread":
-        """The same in a basis."""
+        """The scatter in a basis."""
         if self.matrix is not None:
             return Spread(matrix=base.turned(base.turned(self.matrix).mT))
         assert self.rows is not None
         return Spread(rows=base.turned(self.rows))
 
     def without_last(self) -> tuple["Spread", Float[Tensor, " p"]]:
-        """That of all features but the last, and their products with the last."""
+        """The scatter of all features but the last, and their products with the last."""
         if self.matrix is not None:
             return Spread(matrix=self.matrix[:-1, :-1]), self.matrix[:-1, -1]
         assert self.rows is not None
@@ -108,7 +108,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Own:
-    """A client's training rows as its discriminant needs them."""
+    """Statistics of a client's training rows for its discriminant."""
 
     means: Float[Tensor, "held p"]
     counts: Float[Tensor, " held"]
@@ -127,7 +127,7 @@ class Own:
     def pooled_means(
         self, others: Totals, held: Int[Tensor, " held"], weight: float
     ) -> Float[Tensor, "held p"]:
-        """m_c: own and others' means of each class, feature by feature over its holders."""
+        """m_c: means of each class over the client and its peers, feature by feature."""
         count, total = others.count[held], others.total[held]
         t = 1 / (1 / max(weight, 1e-12) + 1 / count.clamp_min(1e-12)) * (count > 0)
         pooled = self.counts[:, None] * self.means + t * total / count.clamp_min(1)
@@ -158,9 +158,9 @@ def discriminants(
     held: Int[Tensor, " held"],
     settings: Sequence[Shrinkage],
 ) -> list[Linear]:
-    """Under each setting hᵀA⁻¹m_c − ½ m_cᵀA⁻¹m_c + log π_c.
+    """Discriminants hᵀA⁻¹m_c − ½ m_cᵀA⁻¹m_c + log π_c, one for each setting.
 
-    A = (dof Ŝ + ν B) / (dof + ν) with the client's own covariance Ŝ and the others' B, then
+    A = (dof Ŝ + ν B) / (dof + ν) with the client's own covariance Ŝ and the peers' B, then
     shrunk to the identity. In B's eigenbasis, where Ŝ is a sum of few rows, A⁻¹ costs little.
     """
     prior = ((own.counts + 1) / (own.counts.sum() + len(own.counts))).log()
@@ -186,7 +186,7 @@ def regressions(
     others: Moments,
     settings: Sequence[Shrinkage],
 ) -> list[Linear]:
-    """Under each setting m_y + (h − m)ᵀ A⁻¹ a, a ridge regression.
+    """Ridge regressions m_y + (h − m)ᵀ A⁻¹ a, one for each setting.
 
     The response is the last feature of `own` and of `others`; A and a are its parts of the
     covariance that `discriminants` has, and `base` is of the features alone.
@@ -208,7 +208,7 @@ def regressions(
 
 
 def _by_matrix(settings: Sequence[Shrinkage]) -> list[list[Shrinkage]]:
-    """Settings with the same A together."""
+    """Settings in groups with the same A."""
     alike: dict[tuple[float, float], dict[Shrinkage, None]] = {}
     for s in settings:
         alike.setdefault((s.scatter_weight, s.ridge), {})[s] = None
@@ -216,7 +216,7 @@ def _by_matrix(settings: Sequence[Shrinkage]) -> list[list[Shrinkage]]:
 
 
 def _shares(dof: float, s: Shrinkage) -> tuple[float, float]:
-    """Weights of the client's own scatter and of the others' covariance in A."""
+    """Weights of the client's own scatter and of the peers' covariance in A."""
     if s.scatter_weight == float("inf"):
         return 0.0, 1.0
     rows = max(dof + s.scatter_weight, 1e-12)

@@ -1,9 +1,9 @@
-"""What sums may be told of: rows of which none can be read from them.
+"""Protection of single rows: sums are made of a copy in which no row stands out.
 
-A sum over rows shows a row if the others in it are 0, or known, or small beside it. So sums are
-told of a copy of the rows in which no value of a class is rarer than `least` rows, and products of
-two columns only where no weighing of the columns rests on fewer rows than that. A column's own rare
-values become the commonest one; what is told is a little wrong, and is nobody's row.
+A sum over rows shows a row if the rest of them are 0, or known, or small beside it. So sums are
+made of a copy of the rows in which no value of a class is rarer than `least` rows. Products of two
+columns are sent only if no weighting of the columns rests on fewer rows than that. A column's rare
+values become its commonest one, so the sums are slightly wrong, and show no single row.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ from torch import Tensor
 from flic.methods.linked.sums import CHUNK_ROWS, ColumnIndex, Moments, Parts
 
 _RANK = 1e-9
-"""Share of the largest eigenvalue below which a direction is what rounding left of none."""
+"""Share of the largest eigenvalue below which a direction is rounding error."""
 
 
 def chunks(
@@ -57,7 +57,7 @@ def blurred(
 
 
 def rare_indicators(columns: Float[Tensor, "rows p"], *, least: int) -> Bool[Tensor, " p"]:
-    """Columns of two values, one of which few rows have: the name of such a level tells of them."""
+    """Columns of two values, one of them rare: the name of such a level discloses its rows."""
     ones = (columns == columns.amax(0)).sum(0)
     rare = torch.minimum(ones, len(columns) - ones) < least
     return rare & _two_valued(columns) & (columns.amin(0) < columns.amax(0))
@@ -68,7 +68,7 @@ def _two_valued(columns: Float[Tensor, "rows p"]) -> Bool[Tensor, " p"]:
 
 
 def _of_one_source(sources: Sequence[int], two_valued: Tensor) -> list[list[int]]:
-    """Places of indicators that come from one column, where there are several."""
+    """Positions of indicators that come from one column, where there are several."""
     places: dict[int, list[int]] = {}
     for place, source in enumerate(sources):
         if two_valued[place]:
@@ -85,10 +85,10 @@ def _clipped(columns: Float[Tensor, "rows p"], least: int) -> Float[Tensor, "row
 
 
 def _with_common_values(own: Float[Tensor, "rows p"], least: int) -> Float[Tensor, "rows p"]:
-    """Rows of a class, each column with its commonest value alone where others are rare."""
+    """Rows of a class; where a column's other values are rare, it gets its commonest alone."""
     usual = own.mode(0).values
     common = (own == usual).sum(0)
-    # Where no value comes twice, there is none that the others could be told by.
+    # Where no value occurs twice, there is no common one that identifies the rest.
     rare = (len(own) - common < least) & (common > 1)
     return torch.where(rare, usual, own)
 
@@ -96,7 +96,7 @@ def _with_common_values(own: Float[Tensor, "rows p"], least: int) -> Float[Tenso
 def _with_common_patterns(own: Float[Tensor, "rows p"], least: int) -> Float[Tensor, "rows p"]:
     """Indicators that exclude each other, rare combinations replaced by the commonest.
 
-    Else a level that is told of nobody would be told by all others being 0.
+    Otherwise all other levels being 0 would disclose a hidden level.
     """
     patterns, which, counts = own.unique(dim=0, return_inverse=True, return_counts=True)
     usual = patterns[counts.argmax()]
@@ -108,14 +108,14 @@ def _with_common_patterns(own: Float[Tensor, "rows p"], least: int) -> Float[Ten
 
 @dataclass(frozen=True)
 class Usual:
-    """The commonest value of each column, and which columns have but one other."""
+    """The commonest value of each column, and whether it has only one other."""
 
     value: Float[Tensor, " p"]
     two_valued: Bool[Tensor, " p"]
 
     @classmethod
     def of(cls, columns: Float[Tensor, "rows p"]) -> "Usual":
-        """Of rows."""
+        """The commonest values of rows."""
         return cls(columns.mode(0).values, _two_valued(columns))
 
 
@@ -128,15 +128,15 @@ def told_pairs(
     least: int,
     wanted: Float[Tensor, " p"] | None = None,
 ) -> Bool[Tensor, "p p"]:
-    """Pairs of columns whose products may be told; always a column with itself.
+    """Pairs of columns whose products may be sent; always a column with itself.
 
     Args:
-        parts: the rows part by part, as often as they are asked for.
+        parts: function that gives the rows part by part; called several times.
         usual: the commonest values.
         sources: column of the table that each column comes from.
         num_classes: number of classes.
         least: rows that a person can hide among.
-        wanted: which columns' products are the last to be left out; none before others if None.
+        wanted: priority of each column; those with the highest are left out last. None: equal.
     """
     common = _common_columns(parts, len(sources), num_classes, least, wanted)
     told = ~_rare_pairs(parts(), usual, sources, least) & common & common[:, None]
@@ -146,9 +146,9 @@ def told_pairs(
 def _rare_pairs(
     parts: Parts, usual: Usual, sources: Sequence[int], least: int
 ) -> Bool[Tensor, "p p"]:
-    """Pairs of sources of which few rows have both something else than usual.
+    """Pairs of sources in which few rows have an unusual value of both.
 
-    Of a column with two values, those that have the usual one are counted like the others.
+    In a column with two values, rows with the usual one are counted as well.
     """
     width, two = len(sources), usual.two_valued
     cells = torch.zeros(3, width, width, dtype=torch.float64)
@@ -157,7 +157,7 @@ def _rare_pairs(
         cells += torch.stack([off.mT @ off, off.mT @ (1 - off), (1 - off).mT @ (1 - off)])
     few = (cells > 0) & (cells < least)
     rare = few[0] | (few[1] & two) | (few[1] & two).mT | (few[2] & two & two[:, None])
-    # A level that is left out is what the other levels of its column leave: all or none is told.
+    # A level left out follows from the other levels of its column: all are sent, or none.
     onto = torch.nn.functional.one_hot(torch.tensor(sources)).double()
     between = onto.mT @ rare.double() @ onto > 0
     apart = onto @ between.double() @ onto.mT > 0
@@ -171,7 +171,7 @@ def _common_columns(
     least: int,
     wanted: Tensor | None,
 ) -> Bool[Tensor, " p"]:
-    """Columns of which no weighing, classes included, rests by 1/(least − 1) on one row.
+    """Columns of which no weighting, classes included, rests by 1/(least − 1) on one row.
 
     The share of a row in Σ (v·x)², at the weights v that make it largest, is its leverage. A sum
     over fewer than `least` rows has a row with a larger share than that.
@@ -194,7 +194,7 @@ def _common_columns(
 def _singling_out(
     parts: Parts, sums: Moments, kept: Int[Tensor, " kept"], most: float
 ) -> Bool[Tensor, " kept"]:
-    """Of every row with a leverage of `most` or more, the column that adds most to it."""
+    """Columns that add most to the leverage of a row, for rows with `most` or more."""
     means, scale = sums.total / sums.count.clamp_min(1), sums.scatter.diagonal().sqrt()
     values, vectors = torch.linalg.eigh(sums.scatter / scale / scale[:, None])
     sound = values > _RANK * values[-1]

@@ -1,4 +1,4 @@
-"""Which of a client's linked features behave unlike the others', by what everyone sent."""
+"""Check of a client's linked features: those that behave unlike its peers', by pooled sums."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -15,16 +15,16 @@ from flic.methods.linked.deviations import (
 from flic.methods.linked.linked_client import LinkedClient
 
 UNLIKE = "scores.unlike"
-"""Shares of features that differ by some; a client counts for as many as it speaks of."""
+"""Name of the shares of features that differ; weighted by a client's number of links."""
 
 
 def shares_unlike(known: LinkedClient) -> Float[Tensor, "3 usual"]:
-    """What the federation learns the usual differences between its clients from."""
+    """Shares of features that differ, from which the federation learns usual differences."""
     return shares_beyond(*_marginals(known))
 
 
 def unlike(known: LinkedClient) -> list[tuple[str, str, float]]:
-    """Linked features that are unlike the others': name, kind, and how far."""
+    """Linked features that are unlike its peers': name, kind, and distance."""
     if not known.pool.has_links:
         return []
     found = deviations(*_marginals(known), usual_deviations(known.shared[UNLIKE]))
@@ -36,7 +36,7 @@ def unlike(known: LinkedClient) -> list[tuple[str, str, float]]:
 
 
 def _marginals(known: LinkedClient) -> tuple[Marginals, Marginals]:
-    """Of the linked features, at the client and at the others."""
+    """Marginals of the linked features, at the client and at its peers."""
     agreed, linked = known.agreed, known.pool.is_linked.nonzero().flatten()
     columns, y = known.linear.columns[:, linked], class_of(agreed, known.client.train)
     squares, dof = known.pool.others_squares(linked)

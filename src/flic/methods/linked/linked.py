@@ -1,12 +1,12 @@
 """Linked features: pooled class statistics of what clients have in common, in three uploads.
 
-Clients of one space that have a feature of the same name mean the same thing by it. What is linked
-is pooled among its holders as sums, everything else stays private. `client.py` has what a client
-makes of it. Uploads, each the preparation of that round number:
+Clients of one space that have a feature of the same name mean the same thing by it. Linked features
+are pooled among their holders as sums; everything else stays private. `linked_client.py` has the
+predictors made of them. Uploads, each the preparation of that round number:
 
   −2  sums of the features as they are
   −1  sums of a random-feature map of them; cross-validated likelihoods of `own` and `linked`;
-      how many linked features differ from the others' by how much
+      shares of linked features that differ from the peers', by distance
    0  cross-validated likelihoods of the map, and of every mix of the three predictors
 
 Every choice is made by the mean of the clients' likelihoods on rows that they held out; in a
@@ -54,10 +54,10 @@ from flic.networks.base import Embedding
 from flic.shapes import Named
 
 DECIMALS = 3
-"""Of a likelihood, where what clients tell is limited: thousands of exact ones might hold rows."""
+"""Decimals of a likelihood if disclosure is limited: thousands of exact ones might hold rows."""
 
 LEAN = 1.0
-"""Clients of a group that everyone's cv_scores count for."""
+"""Weight of the pooled cv_scores in each tuning group, as a number of clients."""
 
 
 class Linked(Method):
@@ -97,7 +97,7 @@ class Linked(Method):
         return ServerState(0, shared)
 
     def aggregate(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
-        """Moments are summed over their holders; cv_scores averaged, and leant on everyone's."""
+        """Sum moments over their holders; average cv_scores, the pooled ones included."""
         updates = list(updates)
         for update in updates:
             check_update(server, update)
@@ -124,13 +124,13 @@ class Linked(Method):
         return (Stage("prepare", self.prepare, self.aggregate, sums=True),)
 
     def programme(self, rounds: int, *, final_round: bool) -> list[Step]:
-        """Three uploads, and an evaluation; rounds would add nothing."""
+        """Three uploads and an evaluation, without rounds."""
         del rounds, final_round
         uploads = [Step("prepare", t, self.stages, "never") for t in (-2, -1, 0)]
         return [*uploads, Step("evaluate", 1, measured="always")]
 
     def prepare(self, context: VisitContext) -> Visit:
-        """What each client sends in the upload of the server's round."""
+        """Make each client's upload for the server's round."""
         server = context.server
         upload = {-2: self._sums, -1: self._mapped_sums_and_scores, 0: self._mix_scores}
         updates = [
@@ -140,7 +140,7 @@ class Linked(Method):
         return Visit(context.stack, updates, {})
 
     def _tells(self, client: ClientData) -> bool:
-        """Whether there are rows enough for likelihoods, which rest on all of them."""
+        """Whether the client has enough rows to send likelihoods, which rest on all of them."""
         return len(client.train) >= self.agreed.settings.min_rows
 
     def _sums(self, server: ServerState, client: ClientData) -> dict[str, Entry]:
@@ -161,7 +161,7 @@ class Linked(Method):
             for name in predictors
         }
         entries |= _entries("", cv_scores)
-        if known.pool.has_links:  # counts for as many features as it speaks of
+        if known.pool.has_links:  # weighted by its number of linked features
             weight = float(known.pool.is_linked.sum())
             entries[UNLIKE] = Entry(shares_unlike(known), weight)
         return entries
@@ -211,10 +211,10 @@ def _entries(prefix: str, tensors: Named) -> dict[str, Entry]:
 
 
 def _leant(gathered: Mapping[str, Sequence[Entry]]) -> dict[str, Tensor]:
-    """Mean cv_scores of each group, in which everyone's count for as many clients as `LEAN`.
+    """Mean cv_scores of each tuning group; the pooled ones count for `LEAN` clients in it.
 
-    Spaces need settings of their own, since one may have six features and another 240; few
-    clients cannot tell noise from score.
+    Spaces need their own settings, since one may have six features and another 240; scores of few
+    clients are mostly noise.
     """
     if not gathered:
         return {}

@@ -1,8 +1,8 @@
-"""The predictors of linked features: what one client makes of others' sums beside its own rows.
+"""Predictors of linked features: one client's models from its peers' sums and its own rows.
 
 Three discriminants (`discriminants.py`), or ridge regressions: of the client's own rows alone, of
 its features with the linked ones pooled, and of random features of the linked ones. Each is linear
-in its features, so that a client's model is a handful of tensors.
+in its features, so that a client's model is a few tensors.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -42,11 +42,11 @@ Folds = Sequence[tuple[Tensor, Tensor]]
 """Training and held-out rows."""
 
 ROWS_AT_ONCE = 512
-"""Held-out rows whose answers under all settings are in memory together."""
+"""Number of held-out rows whose answers under all settings are in memory together."""
 
 
 class LinkedClient:
-    """What one client knows after the server has answered: others' sums beside its own rows."""
+    """One client's predictors, from its peers' sums and its own rows."""
 
     def __init__(
         self, agreed: Agreement, shared: Named, client: ClientData, sent: Sent | None = None
@@ -67,16 +67,16 @@ class LinkedClient:
 
     @cached_property
     def _alone(self) -> PeerSums:
-        """All of the client's columns, of which nothing that others know is used.
+        """All of the client's columns, without sums of its peers.
 
-        Not even their units, which are of no use where links are wrong.
+        Units are its own as well, since common ones are useless where links are wrong.
         """
         dim, columns = self.pool.dim, self.linear.columns
         own = Own.of(columns, self.slot, len(self.held))
         spread = (own.spread.diagonal / max(own.dof, 1.0)).sqrt()
         spread[:dim][spread[:dim] <= self.pool.least_spread] = 1.0
         spread[dim:] = 1.0  # of a response
-        # Where links are wrong, the rows may be far from 0 in units of all.
+        # Where links are wrong, the rows may be far from 0 in common units.
         centre = columns.mean(0).index_fill(0, torch.arange(dim, len(spread)), 0.0)
         base, basis = Base(torch.ones(dim).double()), torch.diag(1 / spread[:dim])
         return PeerSums((columns - centre) / spread, self._nothing, base, basis, centre[:dim])
@@ -88,7 +88,7 @@ class LinkedClient:
 
     @cached_property
     def _joint(self) -> PeerSums:
-        """All of the client's columns; others know nothing of the private ones."""
+        """All of the client's columns; peers have no sums of the private ones."""
         return others_at(self.pool, self.linear, torch.arange(self.pool.width))
 
     @cached_property
@@ -109,8 +109,8 @@ class LinkedClient:
     def _grid(self, name: Predictor) -> list[tuple[PeerSums, Sequence[Shrinkage]]]:
         """The parts of a predictor's grid, in order; only the first if the rest repeats it.
 
-        Private columns are left out, or stand beside the linked ones. Others know nothing of how
-        the two vary together, so that at ν = ∞ private columns are a block of their own.
+        Private columns are left out, or used beside the linked ones. Peers do not know the
+        covariance between the two, so that at ν = ∞ private columns are a block of their own.
         """
         own, pooled = self.tuning.own, self.tuning.pooled
         if name == "own":
@@ -124,7 +124,7 @@ class LinkedClient:
         return [(self._linked, pooled), (self._joint, pooled)]
 
     def _at(self, name: Predictor, setting: int) -> tuple[PeerSums, Shrinkage]:
-        """Columns and shrinkage at a place of a grid."""
+        """Columns and shrinkage at a position of a grid."""
         every = [(o, s) for o, settings in self._grid(name) for s in settings]
         return every[setting % len(every)]
 
@@ -136,7 +136,7 @@ class LinkedClient:
     def _learnt(
         self, others: PeerSums, train: Tensor, settings: Sequence[Shrinkage]
     ) -> list[Linear]:
-        """What is learnt from the client's `train` rows and the others, under every setting."""
+        """Predictors learnt from the client's `train` rows and its peers, one for each setting."""
         own = Own.of(others.columns[train], self.slot[train], len(self.held))
         if not self.agreed.responses:
             return discriminants(own, others.base, others.sums, self.held, settings)
@@ -146,7 +146,7 @@ class LinkedClient:
     def _scores(
         self, others: PeerSums, train: Tensor, test: Tensor, settings: Sequence[Shrinkage]
     ) -> Float[Tensor, "settings rows held"]:
-        """Scores of the client's `test` rows, learnt from `train` and the others."""
+        """Scores of the client's `test` rows, learnt from `train` and its peers."""
         rows = others.columns[test, : others.columns.shape[1] - self.agreed.responses]
         return scores(self._learnt(others, train, settings), others.base.turned(rows))
 
@@ -167,7 +167,7 @@ class LinkedClient:
 
     @cached_property
     def truth(self) -> Tensor:
-        """Slots, or responses in units of all, of the held-out rows, fold after fold."""
+        """Slots, or responses in common units, of the held-out rows, fold after fold."""
         truth = self.linear.columns[:, -1] if self.agreed.responses else self.slot
         return torch.cat([truth[test] for _, test in self.folds])
 
@@ -189,7 +189,7 @@ class LinkedClient:
         return self._of_whole_grid(name, of_parts)
 
     def _mean(self, score: Callable[[slice], Tensor]) -> Tensor:
-        """Mean over all held-out rows of a score of some; answers of all settings are large."""
+        """Mean of a score over all held-out rows, chunk by chunk; all answers at once are large."""
         count, total = len(self.truth), zeros(1)
         for first in range(0, count, ROWS_AT_ONCE):
             rows = slice(first, min(first + ROWS_AT_ONCE, count))
@@ -197,11 +197,11 @@ class LinkedClient:
         return total
 
     def _scores_of(self, name: str) -> Tensor:
-        """What the federation found of a predictor, or of mixes, for clients like this one."""
+        """Scores of a predictor, or of mixes, in the client's tuning group."""
         return self.shared[scores_name(name, self.group)]
 
     def best_fold_scores(self, name: Predictor) -> Float[Tensor, "rows held"]:
-        """Scores of held-out rows, as the federation finds best for a predictor."""
+        """Scores of held-out rows, under the federation's best setting of a predictor."""
         setting, temperature = place_of(self._scores_of(name))
         return self.tuning.temperatures[temperature] * self._fold_scores_at(name, setting)
 
@@ -227,7 +227,7 @@ class LinkedClient:
 
         return self._of_whole_grid("mapped", self._mean(cv_scores))
 
-    # ---- what came of it -----------------------------------------------------------------
+    # ---- results -------------------------------------------------------------------------
 
     def best_scores(self) -> dict[str, float]:
         """Cross-validated score on the client's own rows, by predictor and for the mix."""
@@ -240,18 +240,18 @@ class LinkedClient:
         return dict(zip((*PREDICTORS, "mix"), found, strict=True))
 
     def worth_of_links(self, features: Collection[str]) -> float:
-        """Cross-validated score of pooled features that is lost where some are not linked."""
+        """Loss of the pooled features' cross-validated score if some are not linked."""
         schema = self.client.schema
         names = tuple(f"{n}, not linked" if n in features else n for n in schema.features)
         apart = replace(self.client, schema=replace(schema, features=names))
-        sent: Sent = {"linear": self.pool.sent("linear")}  # it did send them, linked as they were
+        sent: Sent = {"linear": self.pool.sent("linear")}  # it did send them, as linked
         return (
             self._pooled_score - LinkedClient(self.agreed, self.shared, apart, sent)._pooled_score
         )
 
     @cached_property
     def _pooled_score(self) -> float:
-        """Of all features beside each other, under the setting that the federation finds best."""
+        """Score of private and linked features together, under the federation's best setting."""
         setting, temperature = place_of(self._scores_of("linked"))
         joint = len(self.tuning.pooled) + setting % len(self.tuning.pooled)
         factor = self.tuning.temperatures[temperature]
@@ -315,7 +315,7 @@ def apply_mix(model: Named, x: Tensor) -> Float[Tensor, "rows held"]:
 
 
 def scores_name(predictor: str, group: str) -> str:
-    """Name of what a group finds of a predictor, or of mixes."""
+    """Name of a tuning group's scores of a predictor, or of mixes."""
     return f"scores.{predictor}.{group}"
 
 

@@ -1,7 +1,7 @@
-"""What others sent, as a client's predictors need it: their class sums, and their covariance.
+"""Sums of a client's peers in the form that predictors need: class sums, and covariance.
 
-PooledSums's scatter less the client's own is a different matrix at each client. Where all hold the
-same features, one eigenbasis serves them all, and a client's few rows are taken off in it.
+The pooled scatter less the client's own is a different matrix at each client. If all hold the same
+features, one eigenbasis serves them all, and a client's few rows are subtracted in it.
 """
 
 from dataclasses import dataclass
@@ -16,18 +16,18 @@ from flic.methods.linked.discriminants import Base, Linear, Own
 from flic.methods.linked.sums import Moments, Totals
 
 MOST_ROWS = 0.25
-"""Rows of a client per feature up to which it pays to take them off in everyone's basis."""
+"""Most rows of a client per feature for which subtracting them in the pooled basis pays."""
 
 
 @dataclass(frozen=True)
 class PeerSums:
-    """A client's columns in units of all, and what others know of them."""
+    """A client's columns in common units, and its peers' sums of them."""
 
     columns: Float[Tensor, "rows p"]  # a response is the last one
     sums: Totals
     base: Base  # of the features alone
-    basis: Float[Tensor, "features features"] | None = None  # what columns were turned by
-    centre: Float[Tensor, " features"] | None = None  # what was taken off them before
+    basis: Float[Tensor, "features features"] | None = None  # the basis of the columns
+    centre: Float[Tensor, " features"] | None = None  # subtracted from them before
 
     def back(self, found: Linear) -> tuple[Float[Tensor, "p outputs"], Float[Tensor, " outputs"]]:
         """Weights and biases of the columns themselves."""
@@ -38,7 +38,7 @@ class PeerSums:
 
 @dataclass(frozen=True)
 class PeerSide:
-    """The client's columns of a kind, and where they stand among everyone's."""
+    """The client's columns of a kind, and their positions among the pooled ones."""
 
     kind: Kind
     columns: Float[Tensor, "rows p"]
@@ -68,7 +68,7 @@ class PeerSide:
 
 
 def others_at(pool: ClientSums, side: PeerSide, places: Int[Tensor, " p"]) -> PeerSums:
-    """What others know of some of the columns."""
+    """Some of the columns, and the peers' sums of them."""
     columns = side.columns[:, places]
     sums = Totals(side.sums.count[:, places], side.sums.total[:, places])
     dim = len(places) - pool.agreed.responses
@@ -86,9 +86,9 @@ def others_at(pool: ClientSums, side: PeerSide, places: Int[Tensor, " p"]) -> Pe
 
 
 def _few(pool: ClientSums, everyone: PooledSums, side: PeerSide, rows: Tensor) -> bool:
-    """Whether everyone's eigenbasis is of use: all hold all, and the client's rows are few.
+    """Whether the pooled eigenbasis is of use: all hold all, and the client's rows are few.
 
-    PeerSums may tell nothing of their scatter; then everyone's is the client's own.
+    Peers may send nothing of their scatter; then the pooled one is the client's own.
     """
     width = len(everyone.scale)
     if not everyone.is_of_one_block or len(side.own) < width or len(rows) > MOST_ROWS * width:
@@ -100,7 +100,7 @@ def _few(pool: ClientSums, everyone: PooledSums, side: PeerSide, rows: Tensor) -
 def _in_basis_of_all(
     pool: ClientSums, everyone: PooledSums, side: PeerSide, rows: Tensor, places: Tensor
 ) -> PeerSums:
-    """Everything in everyone's eigenbasis, with the client's rows to be taken off.
+    """Columns and sums in the pooled eigenbasis, with the client's rows to subtract.
 
     All linked features have the same holders, so that class sums may be turned as well.
     """
@@ -108,7 +108,7 @@ def _in_basis_of_all(
     width = side.columns.shape[1]
     whole = torch.ones(width).double()
     if len(side.own) == width and bool((side.there == torch.arange(width)).all()):
-        wide = basis  # all columns, in everyone's order
+        wide = basis  # all columns, in the pooled order
     else:
         wide = torch.eye(width).double()
         wide[side.own[:, None], side.own] = basis[side.there]
@@ -125,7 +125,7 @@ def _in_basis_of_all(
 
 
 def _scatter(pool: ClientSums, everyone: PooledSums, side: PeerSide) -> Moments:
-    """All sums of the others, in the client's columns and units."""
+    """All sums of the peers, in the client's columns and units."""
     sent = pool.agreed.layout(pool.space, side.kind).unpack(pool.sent(side.kind))
     others = (everyone.sums - sent).at(side.there).spread(side.own, side.columns.shape[1])
     return others.scaled(side.shift, side.scale)

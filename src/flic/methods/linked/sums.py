@@ -1,8 +1,8 @@
-"""Sums over labelled rows of linked features: what clients send of them, and how it is added up.
+"""Sums over labelled rows of linked features: their form when sent, and their addition.
 
-Sums of different clients are added feature by feature over their holders. What is equal by its
-nature is sent once: features that the same clients hold (a block) have the same numbers of rows,
-and a scatter is symmetric.
+Sums of different clients are added feature by feature over their holders. Numbers that are always
+equal are sent once: features that the same clients hold (a block) have the same counts of rows, and
+a scatter is symmetric.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,14 +15,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Detail = Literal["off", "diagonal", "full"]
-"""What is told of a scatter: nothing, squares alone, all products of two."""
+"""Detail sent of a scatter: nothing, squares alone, all products of two."""
 
 CHUNK_ROWS = 4096
-"""Rows that are looked at together; memory does not grow with their number."""
+"""Number of rows processed together; memory does not grow with the rows of a client."""
 
 
 _NONE = 1e-6
-"""Deviation, as a share of the mean, that is but what rounding left of a constant."""
+"""Deviation, as a share of the mean, that may be rounding error of a constant."""
 
 Parts = Iterable[tuple[Tensor, Tensor]]
 """Rows in own features and their classes, part by part."""
@@ -30,7 +30,7 @@ Parts = Iterable[tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class ColumnIndex:
-    """Where a client's features stand among those of a space."""
+    """Positions of a client's features among those of a space."""
 
     num_classes: int
     places: Int[Tensor, " own"]
@@ -63,7 +63,7 @@ class Totals:
 
     @classmethod
     def of_parts(cls, parts: Parts, place: "ColumnIndex") -> "Totals":
-        """Of rows that come part by part."""
+        """Sums of rows that come part by part."""
         count = torch.zeros(place.num_classes, dtype=torch.float64)
         total = torch.zeros(place.num_classes, len(place.places), dtype=torch.float64)
         for h, y in parts:
@@ -154,7 +154,7 @@ class Moments(Totals):
 
     @property
     def varies(self) -> Bool[Tensor, " p"]:
-        """Which features are known to vary within classes."""
+        """Whether each feature is known to vary within classes."""
         return (self.dof.diagonal() > 0) & (self._spread > _NONE * self.mean.abs())
 
     @property
@@ -164,7 +164,7 @@ class Moments(Totals):
 
     @cached_property
     def covariance(self) -> Float[Tensor, "p p"]:
-        """Pooled covariance within classes; 0 where no one has both features.
+        """Pooled covariance within classes; 0 where no client has both features.
 
         Entries rest on different clients, so it need not be positive semi-definite.
         """
@@ -181,11 +181,11 @@ SENT: Mapping[Detail, tuple[str, ...]] = {
     "diagonal": _TOTALS + _DIAGONAL,
     "full": _TOTALS + _DIAGONAL + _PAIRS,
 }
-"""Names of what is sent."""
+"""Names of the tensors sent, by detail."""
 
 
 class Layout:
-    """How the sums of a space travel: by name, each number once.
+    """Form in which the sums of a space are sent: by name, each number once.
 
     `variance` and `dof` are the diagonal of a scatter and the rows behind it, `cross` and `pairs`
     the products of two features. A client that does not send some leaves their names out.
@@ -210,7 +210,7 @@ class Layout:
         }
 
     def pack(self, own: Totals, detail: Detail) -> dict[str, Tensor]:
-        """What one client sends."""
+        """Tensors that one client sends."""
         found = {"count": own.count[:, self._first], "total": own.total}
         if isinstance(own, Moments):
             dof = own.dof[self._first][:, self._first]
@@ -220,18 +220,18 @@ class Layout:
         return {name: found[name].contiguous() for name in SENT[detail]}
 
     def unpack_totals(self, sent: Mapping[str, Tensor]) -> Totals:
-        """Rows and sums alone; of one that sent nothing they are 0."""
+        """Counts and sums alone; 0 for a client that sent nothing."""
         count, total = (self._given(sent, name) for name in ("count", "total"))
         return Totals(count[:, self.block], total)
 
     def _given(self, sent: Mapping[str, Tensor], name: str) -> Tensor:
-        """What was sent under a name; 0 if it was left out."""
+        """The tensor sent under a name; 0 if it was left out."""
         if name in sent:
             return sent[name]
         return torch.zeros(self.shapes[name], dtype=torch.float64)
 
     def unpack(self, sent: Mapping[str, Tensor]) -> Moments:
-        """Sums from what was sent, or from what many sent, added up."""
+        """Sums from the tensors of one client, or from the added tensors of many."""
         p, blocks = len(self.block), len(self._first)
         given = {name: self._given(sent, name) for name in self.shapes}
         dof = _symmetric(given["pairs"], blocks, offset=0)[self.block][:, self.block]

@@ -1,6 +1,6 @@
-"""Tuning of the predictors of linked features: the settings to try, and how answers are scored.
+"""Tuning of the predictors of linked features: the settings to try, and the score of answers.
 
-The three predictors are described in `client.py`.
+The three predictors are described in `linked_client.py`.
 """
 
 from abc import ABC, abstractmethod
@@ -25,15 +25,15 @@ _LEANING = list(product((2.0, 8.0, 32.0, _EVER), (30.0, _EVER)))  # τ, ν
 
 
 class Tuning(ABC):
-    """What predictors are asked: which settings there are, and how good an answer is."""
+    """Settings to try for the predictors of a task, and the score of their answers."""
 
     own: ClassVar[Sequence[Shrinkage]]
     pooled: ClassVar[Sequence[Shrinkage]]
     temperatures: ClassVar[Sequence[float]]  # factors on the scores
-    word: ClassVar[str]  # for what score is
+    word: ClassVar[str]  # name of the score
 
     def grid(self, name: Predictor) -> int:
-        """Number of settings of a predictor; the linked one has private features or not."""
+        """Number of settings; the linked predictor has each with and without private features."""
         if name == "own":
             return len(self.own)
         return len(self.pooled) * (2 if name == "linked" else 1)
@@ -55,11 +55,11 @@ class Tuning(ABC):
 
     @abstractmethod
     def score(self, scores: Float[Tensor, "*grid rows held"], truth: Tensor) -> Tensor:
-        """Mean over rows of how good the answers to scores are; more is better."""
+        """Mean score of the answers over rows; more is better."""
 
 
 class Classes(Tuning):
-    """Which class a row is of; score is the log-likelihood."""
+    """Classification; the score is the log-likelihood."""
 
     own = tuple(Shrinkage(0.0, 0.0, g) for g in (0.05, 0.1, 0.3, 0.5, 0.7, 0.9))
     pooled = tuple(Shrinkage(t, n, g) for t, n in _LEANING for g in (0.05, 0.2, 0.5, 0.8))
@@ -70,14 +70,14 @@ class Classes(Tuning):
         return scores.log_softmax(-1)
 
     def score(self, scores: Tensor, truth: Tensor) -> Tensor:
-        # Of the answers only that of the truth, which is a third of the work.
+        # Only the answer for the true class, which is a third of the work.
         of_truth = scores[..., torch.arange(len(truth)), truth] - scores.logsumexp(-1)
         # A single hopeless row must not outvote all others.
         return of_truth.clamp_min(-10.0).mean(-1)
 
 
 class Responses(Tuning):
-    """Which response a row has; score is the squared error in units of all, its sign turned."""
+    """Regression; the score is the negative squared error in common units."""
 
     own = tuple(Shrinkage(0.0, 0.0, g) for g in (0.001, 0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9))
     pooled = tuple(Shrinkage(t, n, g) for t, n in _LEANING for g in (0.003, 0.03, 0.1, 0.3, 0.7))
@@ -92,5 +92,5 @@ class Responses(Tuning):
 
 
 def tuning_of(task: Task) -> Tuning:
-    """What predictors are asked about a task."""
+    """The tuning for a task."""
     return Classes() if isinstance(task, Classification) else Responses()
