@@ -1,6 +1,6 @@
 """Charts of the page, as the data and layout that plotly.js draws.
 
-Colours of paper, ink and grid are left to the page, which knows whether it is dark or printed.
+The page sets the colours of background, text and grid, since it may be dark or printed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from flic.page.figures import difference, heading
 from flic.page.names import distinct, plain
 
 Chart = Mapping[str, Any]
-"""`data` and `layout` as plotly.js takes them; a trace's `meta` holds what the switches go by."""
+"""`data` and `layout` as plotly.js takes them; the page's switches read a trace's `meta`."""
 
 BLUE, VERMILLION, GREY = marks.COLOURS[0], marks.COLOURS[1], marks.COLOURS[6]
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")

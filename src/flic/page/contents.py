@@ -1,4 +1,4 @@
-"""Report: everything the report page shows, as plain values, wherever they came from.
+"""Report: everything the report page shows, as plain values.
 
 `from_run` and `page/from_fit.py` fill it, `html.render` shows it. A part that is empty is left out
 of the page; differences are positive where the federation is better.
@@ -13,12 +13,12 @@ from flic.runs.latent import AlignmentCell, Latent
 
 Word = Literal["helps", "no difference shown", "harms"]
 Group = Literal["class", "range"]
-"""What rows have in common that are shown alike: their class, or a range of responses."""
+"""Common property of rows that are shown alike: their class, or a range of responses."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What a score is, whether it is a share that is shown in per cent, and which way is up."""
+    """Name of a score, whether it is a share shown in per cent, and which direction is better."""
 
     name: str = "accuracy"
     percent: bool = True
@@ -27,7 +27,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class VerdictRow:
-    """What the federation does for one client; low and high bound the difference at 95 %."""
+    """Effect of the federation on one client; low and high bound the difference at 95 %."""
 
     client: str
     rows: int
@@ -61,7 +61,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Gain:
-    """What a client gains, with a 95 % interval where one is known."""
+    """Gain of a client, with a 95 % interval where one is known."""
 
     client: str
     gain: float
@@ -71,7 +71,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class Gains:
-    """Gains of clients, and what they are measured against, e.g. "the client alone"."""
+    """Gains of clients, and the reference for them, e.g. "the client alone"."""
 
     against: str
     clients: Sequence[Gain]
@@ -92,7 +92,7 @@ class Report:
     latent: Latent | None = None
     alignment: Sequence[AlignmentCell] = ()
     traffic: Sequence[ClientTraffic] = ()
-    traffic_notes: Sequence[str] = ()  # what is counted, and what follows from it
+    traffic_notes: Sequence[str] = ()  # contents of the traffic, and conclusions from it
     never_left: Sequence[str] = ()
     candidates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # method → client
     settings: Mapping[str, Any] = field(default_factory=dict)

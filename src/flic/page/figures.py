@@ -1,4 +1,4 @@
-"""Numbers as the page writes them: scores in their measure, differences with a sign, sizes."""
+"""Formats of numbers on the page: scores in their measure, signed differences, sizes."""
 
 import math
 import re
@@ -49,7 +49,7 @@ def counted(num: int, noun: str) -> str:
 
 
 def prose(text: str) -> str:
-    """A sentence whose signed figures are written as everywhere on the page."""
+    """A sentence with its signed figures in the format of the page."""
     return _SIGNED.sub(lambda found: _minus(found[0]).replace("inf", "∞"), text)
 
 
@@ -58,5 +58,5 @@ _SIGNED = re.compile(r"(?<![^\s(])[+-](\d+\.\d+|inf\b)")
 
 
 def _minus(text: str) -> str:
-    """A number with a true minus; what is rounded to zero has no sign."""
+    """A number with a true minus sign; one that rounds to zero has no sign."""
     return text.replace("-", "−") if text.strip("+-0.") else text.lstrip("+-")

@@ -27,7 +27,7 @@ SPREAD: Mapping[Scatter, str] = {
     "projected": ", their variances, and covariances of random features of them",
     "full": ", and their variances and covariances",
 }
-"""What the sums of linked columns tell beside the means."""
+"""Contents of the sums of linked columns beside the means."""
 
 
 def report_of_fit(folder: Path) -> Report:
@@ -113,7 +113,7 @@ def _latent(raw: Mapping[str, Any]) -> Latent:
 
 
 def _traffic(fitted: FittedFederation) -> list[ClientTraffic]:
-    """What left each client; one that joined later sent nothing."""
+    """Tensors that left each client; one that joined later sent nothing."""
     sent = {raw["client"]: raw["tensors"] for raw in fitted.report_data.get("traffic", ())}
     return [
         ClientTraffic(name, [SentTensor(**tensor) for tensor in sent.get(name, ())])
@@ -131,7 +131,7 @@ def _senders(fitted: FittedFederation) -> set[str]:
 
 
 def _traffic_notes(fitted: FittedFederation) -> list[str]:
-    """What the traffic covers, and what can be told from it."""
+    """Notes on the contents of the traffic, and on what it discloses."""
     told, senders = [], _senders(fitted)
     if LinkedColumns.name in senders:
         is_regression = isinstance(fitted.task, Regression)
@@ -144,7 +144,7 @@ def _traffic_notes(fitted: FittedFederation) -> list[str]:
 
 
 def _never_left(fitted: FittedFederation) -> list[str]:
-    """What stayed, which is less where sums of columns were sent."""
+    """Data that stayed at the clients; less where sums of columns were sent."""
     senders, own = _senders(fitted), fitted.report_data.get("never_left", ())
     if LinkedColumns.name in senders:
         kept = [

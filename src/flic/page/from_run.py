@@ -1,6 +1,6 @@
-"""The report of a finished run: its files, its last checkpoint, and its rows seen through φ.
+"""The report of a finished run: its files, its last checkpoint, and its rows embedded by φ.
 
-Runs of other methods that `flic compare` put beside it tell what the method gains over them.
+Runs of other methods that `flic compare` put beside it give the method's gains over them.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class _Record(BaseModel):
-    """What rounds.json has of a step, as far as the page shows it."""
+    """The values of a step in rounds.json that the page shows."""
 
     round: int
     stage: str
@@ -45,7 +45,7 @@ class _Record(BaseModel):
 
 
 class _Summary(BaseModel):
-    """What summary.json says in words."""
+    """The sentences in summary.json."""
 
     notices: list[str]
 
@@ -86,7 +86,7 @@ def report_of_run(folder: Path) -> Report:
 
 
 def _seen(config: RunConfig, data: FederatedData, journal: DiskJournal) -> Reading | None:
-    """What the last checkpoint makes of all rows; None of a method without networks."""
+    """The last checkpoint's reading of all rows; None for a method without networks."""
     engine = engine_of(config, data)
     if not isinstance(engine.method, NetworkMethod) or journal.server is None:
         return None
@@ -140,7 +140,7 @@ def _gain(name: str, own: Scores, other: Scores) -> Gain:
     """Gain of one client, with an interval where scores are shares of rows.
 
     Agresti and Caffo: a right and a wrong row are added to either side. The same rows are scored
-    twice, so the interval for independent rows is rather too wide than too narrow.
+    twice, so the interval, which is for independent rows, tends to be too wide.
     """
     gain = own.clients[name] - other.clients[name]
     if own.measure != "accuracy":
@@ -172,7 +172,7 @@ def _last_scores(folder: Path) -> Scores:
 
 
 def _read(path: Path, kind: type[T]) -> T:
-    """What a file of a finished run holds, if that is of the right kind."""
+    """Contents of a file of a finished run; an error if they are of the wrong kind."""
     try:
         return TypeAdapter(kind).validate_json(read_bytes(path), strict=True)
     except FileNotFoundError:
@@ -186,7 +186,7 @@ def _read(path: Path, kind: type[T]) -> T:
 
 
 def _journal(folder: Path, config: RunConfig, data: FederatedData) -> DiskJournal:
-    """The run's checkpoints; other code may show them, but not under other settings or data."""
+    """The run's checkpoints; the code may have changed, but not the settings or the data."""
     place = folder / CHECKPOINTS
     if not place.is_dir():
         raise _unfinished(folder, place)

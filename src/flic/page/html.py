@@ -1,7 +1,7 @@
-"""From a report to one HTML file that asks the network for nothing.
+"""Conversion of a report to one HTML file that loads nothing from the network.
 
-The templates say what stands where; style.css and behaviour.js lie beside this file, and plotly.js
-is written into the page once.
+The templates define the layout; style.css and behaviour.js are beside this file, and plotly.js is
+written into the page once.
 """
 
 from importlib.resources import files

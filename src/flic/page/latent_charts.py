@@ -11,14 +11,14 @@ from flic.page.figures import number
 from flic.page.names import distinct, in_order, plain
 from flic.runs.latent import AlignmentCell, Anchor, Latent, LatentPoint, Split
 
-READABLE = 28  # names that an axis has room for
-WRITTEN_CELLS = 120  # cells up to which a heat map has its numbers written in
+READABLE = 28  # most names on an axis
+WRITTEN_CELLS = 120  # most cells of a heat map that shows its numbers
 TALLEST = 560  # pixels of a chart
 SPLITS: Mapping[Split, str] = {"train": "Training rows", "test": "Test rows"}
 
 
 def splits(found: Sequence[LatentPoint] | Sequence[AlignmentCell]) -> dict[Split, str]:
-    """Titles of the splits there are, training rows first."""
+    """Titles of the splits, training rows first."""
     own = {one.split for one in found}
     return {split: title for split, title in SPLITS.items() if split in own}
 
@@ -65,7 +65,7 @@ def latent(view: Latent, group: Group) -> Chart:
 def _cloud(
     own: Sequence[LatentPoint], group: Group, label: int, clients: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Rows of one split and one class, which has the place `label`."""
+    """Rows of one split and of the class at position `label`."""
     filling = marks.fill(label)
     marker = {
         "color": marks.colour(label),
@@ -104,7 +104,7 @@ def _scatter(
 
 
 def _short(value: float) -> float:
-    """Enough figures for a screen, which keeps the page small."""
+    """The value with enough figures for a screen, to keep the page small."""
     return float(f"{value:.4g}")
 
 
@@ -112,7 +112,7 @@ def _short(value: float) -> float:
 
 
 def alignment(cells: Sequence[AlignmentCell], group: Group) -> Chart:
-    """W₂² per client and class, a map for each split on one logarithmic scale of colours."""
+    """W₂² per client and class, a heat map for each split on one logarithmic colour scale."""
     clients, labels = distinct(c.client for c in cells), in_order(c.label for c in cells)
     which = splits(cells)
     first, *_ = which

@@ -1,7 +1,7 @@
 """Colours of classes and shapes of clients, for the latent view and its legend.
 
-Colours are those of Okabe and Ito, told apart by colour-blind people; with more than eight classes
-they come again as open, dotted and open dotted marks.
+Colours are those of Okabe and Ito, which colour-blind people can distinguish. With more than eight
+classes they repeat as open, dotted and open dotted marks.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ COLOURS = (
     "#CC79A7",
     "#E69F00",
     "#56B4E9",
-    "#7F7F7F",  # for black, which a dark page would swallow
+    "#7F7F7F",  # for black, which is invisible on a dark page
     "#F0E442",
 )
 FILLS = ("", "-open", "-dot", "-open-dot")
@@ -33,27 +33,27 @@ SHAPES = {
 
 
 def colour(place: int) -> str:
-    """Colour of the class at that place."""
+    """Colour of the class at that position."""
     return COLOURS[place % len(COLOURS)]
 
 
 def fill(place: int) -> str:
-    """What a mark's name ends with for the class at that place."""
+    """Ending of a mark's name for the class at that position."""
     return FILLS[place // len(COLOURS) % len(FILLS)]
 
 
 def star(place: int) -> str:
-    """Plotly's name of the anchor of the class at that place."""
+    """Plotly's name of the mark for the anchor of the class at that position."""
     return STARS[place // len(COLOURS) % len(STARS)]
 
 
 def shape(place: int) -> str:
-    """Plotly's name of the shape of the client at that place."""
+    """Plotly's name of the shape of the client at that position."""
     return tuple(SHAPES)[place % len(SHAPES)]
 
 
 class Swatch(NamedTuple):
-    """A mark in the legend: its path, and the paints of its inside, its edge and its spot."""
+    """A mark in the legend: its path, and the colours of its inside, its edge and its spot."""
 
     path: str
     fill: str
@@ -62,7 +62,7 @@ class Swatch(NamedTuple):
 
 
 def class_swatch(place: int) -> Swatch:
-    """The mark of the class at that place."""
+    """The mark of the class at that position."""
     paint, filling = colour(place), fill(place)
     is_open = "open" in filling
     spot = (paint if is_open else "currentColor") if "dot" in filling else None
@@ -70,5 +70,5 @@ def class_swatch(place: int) -> Swatch:
 
 
 def client_swatch(place: int) -> Swatch:
-    """The mark of the client at that place."""
+    """The mark of the client at that position."""
     return Swatch(SHAPES[shape(place)], "currentColor", "currentColor", None)

@@ -1,4 +1,4 @@
-"""Names on the page: the order they come in, and how charts spell them."""
+"""Names on the page: their order, and their spelling in charts."""
 
 import re
 from collections.abc import Iterable
@@ -12,12 +12,12 @@ def plain(name: str, length: int = 28) -> str:
 
 
 def distinct(names: Iterable[str]) -> list[str]:
-    """Names in the order in which they first come."""
+    """Names without repetition, in the order of their first appearance."""
     return list(dict.fromkeys(names))
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Distinct names with the numbers in them in their order, so that 10 comes after 9."""
+    """Distinct names, sorted with the numbers in them as numbers: 10 comes after 9."""
     parted = {name: re.split(r"(\d+)", name) for name in names}
     key = {name: [int(p) if i % 2 else p for i, p in enumerate(ps)] for name, ps in parted.items()}
     return sorted(key, key=key.__getitem__)

@@ -1,4 +1,4 @@
-"""Values that templates show and that a report does not hold as such."""
+"""Values for templates that are computed from a report."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from flic.runs.latent import AlignmentCell, Split
 
 
 def drawn(report: Report) -> dict[str, Chart]:
-    """The charts that the report has something for, by the id of the element they are drawn in."""
+    """The charts that the report has data for, by the id of their element."""
     found: dict[str, Chart] = {}
     if any(r.test is not None or r.validation is not None for r in report.rounds):
         found["plot-scores"] = charts.scores(report)
@@ -37,7 +37,7 @@ def facts(report: Report) -> dict[str, str]:
     if trained := sum(r.stage == "update" for r in report.rounds):
         found["rounds"] = f"{trained:,}"
     tested = [r.test for r in report.rounds if r.test is not None]
-    if tested and report.kind == "run":  # of a federation, the verdict says how good it is
+    if tested and report.kind == "run":  # for a federation, the verdict has the scores
         unit = "\u00a0%" if report.measure.percent else ""
         found[f"mean {report.measure.name} at the end"] = score(tested[-1], report.measure) + unit
     if report.traffic:
@@ -54,13 +54,13 @@ def score_rows(report: Report) -> dict[str, list[float | None]]:
 
 
 def mean_scores(report: Report) -> list[float | None]:
-    """Mean score of each method over the clients that it has one of."""
+    """Mean score of each method over the clients that have one."""
     methods = report.candidates.values()
     return [sum(scores.values()) / len(scores) if scores else None for scores in methods]
 
 
 def best(values: Sequence[float | None], measure: Measure) -> float | None:
-    """The best score; None where there is nothing to choose from."""
+    """The best score; None if there is nothing to compare."""
     known = [v for v in values if v is not None and v == v]
     choose = max if measure.higher_is_better else min
     return choose(known, default=None) if len(values) > 1 else None

@@ -1,4 +1,4 @@
-"""Metrics per round as TensorBoard reads them, from the report that the page tells too."""
+"""Metrics per round for TensorBoard, from the same report as the page."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -8,7 +8,7 @@ from flic.files import make_folder, write_atomically
 from flic.page.contents import Report, Round
 
 EVENTS = "events.out.tfevents.flic"
-"""One name, so that a second report replaces the first instead of doubling every curve."""
+"""Fixed name, so that a second report replaces the first instead of doubling every curve."""
 
 
 def write_scalars(report: Report, folder: Path) -> Path:
