@@ -4,6 +4,7 @@ import os
 import sqlite3
 import struct
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import duckdb
@@ -144,6 +145,23 @@ def test_tables_that_lie_about_their_text_are_refused(tmp_path, suffix, old, new
     path.write_bytes(path.read_bytes().replace(old, new))
     with pytest.raises(DataError, match=f"cannot be read .* expected a sound .{suffix} file"):
         read_table(path)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path):
+    path = tmp_path / "a.parquet"
+    array = pa.StringArray.from_buffers(
+        1, pa.py_buffer(np.array([0, 2], np.int32)), pa.py_buffer(b"\xb1\xb1")
+    )
+    pq.write_table(pa.table({"a": array}), path)
+    with pytest.raises(DataError, match="Invalid UTF8"):
+        read_table(path)
+    database = tmp_path / "a.sqlite"
+    with closing(sqlite3.connect(database)) as made:
+        made.execute("create table rows (word text)")
+        made.commit()
+    database.write_bytes(database.read_bytes().replace(b"(word text)", b"(wo\xed\xed text"))
+    with pytest.raises(DataError, match="the query failed"):
+        read_table(database, query="select * from rows")
 
 
 def test_lists_in_cells_are_refused(tmp_path):

@@ -115,7 +115,7 @@ def _sqlite(path: Path, query: str, max_bytes: int, max_seconds: float) -> pd.Da
                     if stopped.is_set():
                         raise _too_long(path, max_seconds) from None
                     raise
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise _failed_query(path, str(error)) from None
 
 

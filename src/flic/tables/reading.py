@@ -30,7 +30,7 @@ UNPACKED = 8
 def _open_parquet(path: Path, file: Counted, encoding: str) -> Source:
     del path, encoding
     parquet = pq.ParquetFile(file)
-    return Source(parquet.schema_arrow, parquet.iter_batches())
+    return Source(parquet.schema_arrow, map(_validated, parquet.iter_batches()))
 
 
 def _open_feather(path: Path, file: Counted, encoding: str) -> Source:
@@ -41,7 +41,7 @@ def _open_feather(path: Path, file: Counted, encoding: str) -> Source:
 
 
 def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch, after a check of its lengths and offsets: Arrow takes them from the file."""
+    """The batch, after a check of lengths, offsets and texts: Arrow takes them from the file."""
     batch.validate(full=True)
     return batch
 
