@@ -86,7 +86,10 @@ def main() -> int:
     try:
         sites = from_folder(Path(given)) if given else from_uci()
     except OSError as error:
-        print(f"The data could not be had: {error}", file=sys.stderr)
+        print(
+            f"The data could not be had: {error}. Check the network, or set FLIC_DATA to a folder with them (docs/data.md).",
+            file=sys.stderr,
+        )
         return 1
     write(Path(sys.argv[1]), sites)
     return 0

@@ -186,3 +186,10 @@ def test_without_pandas_a_sentence_says_what_to_install(flic_here, files, monkey
         said = flic_here(*command)
         assert said.code == 2
         assert "pip install 'flic[tables]'" in said.err
+
+
+def test_a_file_in_place_of_the_folder_is_refused(flic_here, tmp_path):
+    (tmp_path / "a.csv").write_text("age,ill\n1,0\n")
+    said = flic_here("init", "a.csv", "a.csv", "--label", "ill")
+    assert said.code == 2
+    assert "got the file a.csv as DIR; expected the folder" in " ".join(said.err.split())

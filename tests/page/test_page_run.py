@@ -230,6 +230,15 @@ def test_files_of_another_kind_are_named(finished):
     assert report_of_run(folder).rounds
 
 
+@pytest.mark.parametrize("kept", [0, 2])
+def test_a_run_that_was_cut_short_is_not_shown_as_a_whole_one(finished, kept):
+    folder = finished()
+    path = folder / "rounds.json"
+    path.write_text(json.dumps(json.loads(path.read_text())[:kept]))
+    with pytest.raises(RunFolderError, match="its rounds are not those of the checkpoints"):
+        report_of_run(folder)
+
+
 def test_a_client_of_another_run_is_named(finished):
     folder = finished()
     path = folder / "rounds.json"

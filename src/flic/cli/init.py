@@ -28,6 +28,11 @@ def init(
     need_pandas("init")
     from flic.tables.draft import draft
 
+    if folder.is_file():
+        raise ConfigError(
+            f"flic init: got the file {folder} as DIR; expected the folder for federation.toml "
+            "first, then the files. Name a folder, such as: flic init federation FILES..."
+        )
     path = folder / "federation.toml"
     if path.exists():
         raise ConfigError(

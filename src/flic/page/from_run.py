@@ -61,6 +61,10 @@ def report_of_run(folder: Path) -> Report:
     with alone_in(folder):
         journal = _journal(folder, config, data)
         seen = _seen(config, data, journal)
+    done = [record["round"] for record in journal.records]
+    # Of a damaged checkpoint, which is set aside, the notices say so.
+    if not journal.notices and [own.round for own in rounds] != done:
+        raise _damaged(folder / "rounds.json", "its rounds are not those of the checkpoints")
     if seen is not None and {name for own in rounds for name in own.active} - {*seen.sent}:
         raise _damaged(folder / "rounds.json", "it names clients that the run does not have")
     return Report(
