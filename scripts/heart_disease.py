@@ -86,10 +86,8 @@ def main() -> int:
     try:
         sites = from_folder(Path(given)) if given else from_uci()
     except OSError as error:
-        print(
-            f"The data could not be had: {error}. Check the network, or set FLIC_DATA to a folder with them (docs/data.md).",
-            file=sys.stderr,
-        )
+        todo = "Check the network, or set FLIC_DATA to a folder with them (docs/data.md)."
+        print(f"The data could not be had: {error}. {todo}", file=sys.stderr)
         return 1
     write(Path(sys.argv[1]), sites)
     return 0
