@@ -11,6 +11,7 @@ from flwr.proto.message_pb2 import Message as ProtoMessage
 from hospitals import COLUMNS, make_here, rows_of
 
 from flic.errors import FederationError
+from flic.flower.coordinator_folder import Coordinator
 from flic.flower.log import events
 from flic.flower.ops.benchmark import simulated
 from flic.flower.pooling import feature_keys
@@ -557,3 +558,35 @@ def test_a_level_of_few_rows_is_told_by_no_key(linked):
     sent = [key for _, c in answers(place) if "keys" in c["answer"] for key in c["answer"]["keys"]]
     assert sent
     assert not {*guessed} & {*sent}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda server, holders: (server, holders[:-1]), "counts of who has its"),
+        (
+            lambda server, holders: (replace(server, round=-1), holders),
+            "asked for figures in round",
+        ),
+        (lambda server, holders: (without(server, "links.places"), holders), "not told which"),
+        (lambda server, holders: (without(server, "scores.unlike"), holders), "'scores.unlike' is"),
+    ],
+    ids=["holders", "round", "places", "tensor"],
+)
+def test_a_request_that_does_not_fit_is_refused_with_a_sentence(linked, change, reason):
+    place = linked()
+    place.go()
+    coordinator, silo = Coordinator.open(place.folder), place.silo("east")
+    server = coordinator.journal.server
+    coordinator.rules.pooling.keep_keys(
+        {n: place.silo(n).newest().client.schema.features for n in NAMES}
+    )
+    shared, holders = change(
+        coordinator.rules.shared_with("east", server), coordinator.rules.holders("east")
+    )
+    with pytest.raises(FederationError, match=reason):
+        silo.evaluate(shared, coordinator.settings, run=coordinator.run, holders=holders)
+
+
+def without(server, name):
+    return replace(server, shared={n: v for n, v in server.shared.items() if n != name})

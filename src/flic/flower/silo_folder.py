@@ -207,6 +207,7 @@ class SiloFolder:
         is_told = len(own.client.test) >= self.min_rows(settings)
         if settings.is_closed_form:
             self._refuse_unfinished(server.round)
+            self._refuse_other_holders(own.client, holders)
             place = self._linked(own.client, settings)
             own.save_linked(place.known(server), holders)
             return place.figures(server) if is_told else {}
@@ -224,6 +225,14 @@ class SiloFolder:
                 f"silo {self.name!r} is asked for figures in round {round - FIRST + 1} of "
                 f"{LAST - FIRST + 1}; expected to be asked after the last, when there is a model. "
                 "Give coordinator and silos one version of flic."
+            )
+
+    def _refuse_other_holders(self, client: ClientData, holders: Sequence[int]) -> None:
+        if len(holders) != client.schema.dim or min(holders) < 1:
+            raise FederationError(
+                f"silo {self.name!r} is sent {len(holders)} counts of who has its "
+                f"{client.schema.dim} features; expected one for each. Give coordinator and silos "
+                "one version of flic."
             )
 
     def model(self) -> FittedClient:
