@@ -568,8 +568,8 @@ def test_a_level_of_few_rows_is_told_by_no_key(linked):
             lambda server, holders: (replace(server, round=-1), holders),
             "asked for figures in round",
         ),
-        (lambda server, holders: (without(server, "links.places"), holders), "not told which"),
-        (lambda server, holders: (without(server, "scores.unlike"), holders), "'scores.unlike' is"),
+        (lambda server, holders: (lacking(server, "links.places"), holders), "not told which"),
+        (lambda server, holders: (lacking(server, "scores.unlike"), holders), "'scores.unlike' is"),
     ],
     ids=["holders", "round", "places", "tensor"],
 )
@@ -588,5 +588,5 @@ def test_a_request_that_does_not_fit_is_refused_with_a_sentence(linked, change, 
         silo.evaluate(shared, coordinator.settings, run=coordinator.run, holders=holders)
 
 
-def without(server, name):
+def lacking(server, name):
     return replace(server, shared={n: v for n, v in server.shared.items() if n != name})

@@ -177,11 +177,11 @@ def sent_code_is_not_run(running, members, root):
     settings = (running.deployment.folder / "app" / "pyproject.toml").read_text()
     (app / "pyproject.toml").write_text(settings.replace("flic.flower.", "evil."))
     (app / "evil").mkdir()
-    (app / "evil" / "client.py").write_text(
+    (app / "evil" / "client_app.py").write_text(
         "from pathlib import Path\nfrom flwr.clientapp import ClientApp\napp = ClientApp()\n"
         f"Path({str(root / 'was here')!r}).touch()\n"
     )
-    (app / "evil" / "server.py").write_text(
+    (app / "evil" / "server_app.py").write_text(
         "from flwr.app import Message, RecordDict\nfrom flwr.serverapp import ServerApp\n"
         "app = ServerApp()\n@app.main()\ndef main(grid, context):\n"
         "    asked = [Message(RecordDict(), n, 'train') for n in grid.get_node_ids()]\n"

@@ -12,8 +12,7 @@ from flic.engine.clients import Clients
 from flic.engine.engine import Engine, Job
 from flic.method_settings import MethodSettings
 from flic.methods.baselines.estimators import Ridge
-from flic.methods.linked import client as linked_client
-from flic.methods.linked import peers
+from flic.methods.linked import linked_client, peers
 from flic.methods.linked.agreement import Agreement
 from flic.methods.linked.client_sums import ClientSums, sent_sums
 from flic.methods.linked.disclosure import DisclosedRows

@@ -20,10 +20,11 @@ from flic.digests import digest_of
 from flic.engine.checkpoint import CHECKPOINTS, DiskJournal, finished_records
 from flic.engine.rounds import Rounds, Runner, Schedule, next_step
 from flic.errors import ConfigError, RunFolderError
+from flic.files import write_json
 from flic.flower.federation_settings import FederationSettings, federation_settings
 from flic.flower.linked_rules import LinkedRules
 from flic.flower.log import events, note
-from flic.flower.members import Members, damaged, read_json, write_json
+from flic.flower.members import Members, damaged, read_object
 from flic.flower.rules import Rules
 from flic.flower.wanted import release
 from flic.methods.protocol import ServerState, Step
@@ -76,7 +77,7 @@ class Coordinator:
                 f"{folder} holds no federation: {FACTS} is missing; expected a folder that flic "
                 "coordinator init made."
             )
-        facts = read_json(folder / FACTS)
+        facts = read_object(folder / FACTS)
         if not isinstance(facts.get("run"), str) or not isinstance(facts.get("settings"), dict):
             raise damaged(folder / FACTS, "a part is missing")
         settings = federation_settings(facts["settings"], source=str(folder / FACTS))

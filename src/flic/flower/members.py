@@ -6,14 +6,13 @@ DIR/
   offences.json     refused updates of each silo, and the last reason
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from flic.errors import ConfigError, RunFolderError
-from flic.files import parse_json, read_bytes, write_atomically
+from flic.files import parse_json, read_bytes, write_json
 from flic.flower.log import note
 
 SILOS, OFFENCES = "silos.json", "offences.json"
@@ -48,7 +47,7 @@ class Members:
                 f"silo {name!r} has the key of silo {_name_of(others, node)!r}; expected a key of "
                 "its own. Make one with: flic silo init"
             )
-        write_json(self.folder / SILOS, {**read_json(self.folder / SILOS), name: {"node": node}})
+        write_json(self.folder / SILOS, {**read_object(self.folder / SILOS), name: {"node": node}})
         offences = self._offences()
         if offences.pop(name, None) is not None:
             write_json(self.folder / OFFENCES, offences)
@@ -56,7 +55,7 @@ class Members:
 
     def revoke(self, name: str) -> int:
         """Let a silo take part no more; the number of its node, until it is forgotten."""
-        silos = read_json(self.folder / SILOS)
+        silos = read_object(self.folder / SILOS)
         if name not in silos:
             known = ", ".join(map(repr, silos)) or "none so far"
             raise ConfigError(
@@ -71,7 +70,7 @@ class Members:
 
     def forget(self, name: str) -> None:
         """Drop a silo that was revoked, once its node is of no use to anybody."""
-        silos = read_json(self.folder / SILOS)
+        silos = read_object(self.folder / SILOS)
         del silos[name]
         write_json(self.folder / SILOS, silos)
 
@@ -121,26 +120,21 @@ class Members:
     def _entries(self) -> dict[str, tuple[int, bool]]:
         """Every silo of the file: its node, and whether it was revoked."""
         try:
-            silos = read_json(self.folder / SILOS)
+            silos = read_object(self.folder / SILOS)
             return {n: (int(own["node"]), bool(own.get("revoked"))) for n, own in silos.items()}
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise damaged(self.folder / SILOS, error) from error
 
     def _offences(self) -> dict[str, Any]:
         path = self.folder / OFFENCES
-        return read_json(path) if path.exists() else {}
+        return read_object(path) if path.exists() else {}
 
 
 def _name_of(silos: Mapping[str, int], node: int) -> str:
     return next(name for name, own in silos.items() if own == node)
 
 
-def write_json(path: Path, value: object) -> None:
-    """A file of the coordinator's folder, old or new but never half."""
-    write_atomically(path, json.dumps(value, indent=1, ensure_ascii=False).encode())
-
-
-def read_json(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
     """An object that the coordinator wrote."""
     try:
         found = parse_json(read_bytes(path))

@@ -28,9 +28,9 @@ from torch import Tensor
 
 from flic.data.schema import FeatureSchema, SharedFeatures
 from flic.data.task import Regression
-from flic.files import write_atomically
+from flic.files import write_atomically, write_json
 from flic.flower.federation_settings import FederationSettings
-from flic.flower.members import damaged, read_json, write_json
+from flic.flower.members import damaged, read_object
 from flic.method_settings import MethodSettings
 from flic.methods.linked.agreement import DETAILS
 from flic.methods.linked.link_checks import UNLIKE
@@ -256,7 +256,7 @@ class Pooling:
     def _keys(self, name: str) -> tuple[str, ...]:
         """Keys of all features of a silo."""
         path = self._file(name, "json")
-        keys = read_json(path).get("keys")
+        keys = read_object(path).get("keys")
         if not isinstance(keys, list) or not are_keys(keys):
             raise damaged(path, "the keys are none")
         return tuple(keys)

@@ -21,14 +21,14 @@ from flic.data.client_data import ClientData
 from flic.data.task import Regression
 from flic.engine.score import Errors, Hits
 from flic.errors import ConfigError, FederationError, RunFolderError
-from flic.files import alone_in, write_atomically
+from flic.files import alone_in, write_atomically, write_json
 from flic.flower.federation_settings import (
     NUMBER_BYTES,
     FederationSettings,
     federation_settings,
 )
 from flic.flower.log import note
-from flic.flower.members import read_json, write_json
+from flic.flower.members import read_object
 from flic.flower.pooling import FIRST, KEY_BYTES, LAST, SUMS, round_of
 from flic.flower.silo_engine import LinkedSiloEngine, SiloEngine, Trained
 from flic.flower.silo_run import FACTS, ROWS, SiloRun, rows_of
@@ -315,7 +315,7 @@ class SiloFolder:
         path = self.folder / AGREED
         if not path.exists():
             return
-        agreed = federation_settings(read_json(path), source=str(path))
+        agreed = federation_settings(read_object(path), source=str(path))
         if agreed.agreement != settings.agreement:
             raise FederationError(
                 f"silo {self.name!r} is asked for method {settings.method!r} under settings other "

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from flic.errors import ConfigError, FederationError
-from flic.files import alone_in, write_atomically
-from flic.flower.members import Members, read_json, write_json
+from flic.files import alone_in, write_atomically, write_json
+from flic.flower.members import Members, read_object
 from flic.flower.ops.keys import read_public
 
 KEYS = "keys.json"
@@ -99,4 +99,4 @@ class Admission:
         return {int(n["node-id"]) for n in nodes if n["status"] != "unregistered"}
 
     def _keys(self) -> dict[str, str]:
-        return read_json(self.folder / KEYS)
+        return read_object(self.folder / KEYS)

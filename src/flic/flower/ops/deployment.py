@@ -21,10 +21,9 @@ from urllib.request import urlopen
 from pydantic import Field
 
 from flic.errors import ConfigError, FederationError, RunFolderError
-from flic.files import read_json, write_atomically
+from flic.files import read_json, write_atomically, write_json
 from flic.flower.coordinator_folder import Coordinator
 from flic.flower.federation_settings import FederationSettings
-from flic.flower.members import write_json
 from flic.flower.ops import certificates
 from flic.flower.ops.admission import KEYS, Admission
 from flic.flower.ops.certificates import Certificates, is_loopback, refuse_other_than_ipv4
