@@ -14,6 +14,7 @@ from wire import inspect_answer, total, words_of
 
 from flic.engine.journal import MemoryJournal
 from flic.errors import FederationError, FlicError
+from flic.flower.announcement import announce
 from flic.flower.log import events
 from flic.flower.messages import RAW
 from flic.flower.ops.benchmark import simulated
@@ -480,7 +481,7 @@ def test_a_class_of_few_rows_is_trained_on_and_not_told(here):
     assert sum(place.silo("east").read(place.coordinator.settings)[0].y) == 5
     assert told(place, "east", "trained")[0]["left"] == ["anchor.0.mean"]
     assert told(place, "north", "trained")[0]["left"] == ["anchor.0.mean", "anchor.1.mean"]
-    announced = place.silo("east").announce(place.coordinator.settings)
+    announced = announce(place.silo("east"), place.coordinator.settings)
     assert [e.what for e in announced if e.shape] == ["anchor.0.mean"]
 
 
@@ -511,7 +512,7 @@ def test_only_what_was_announced_leaves_a_silo(here, changes):
         inspect_answer(place.silo(name), settings, names, content)
     for record in records(place)[:3]:
         for name, count in record["bytes"].items():
-            assert count == total(place.silo(name).announce(settings), "every round")
+            assert count == total(announce(place.silo(name), settings), "every round")
 
 
 def test_no_word_of_a_silo_s_file_is_on_the_wire(here):

@@ -11,6 +11,7 @@ from flwr.proto.message_pb2 import Message as ProtoMessage
 from hospitals import COLUMNS, make_here, rows_of
 
 from flic.errors import FederationError
+from flic.flower.announcement import announce
 from flic.flower.coordinator_folder import Coordinator
 from flic.flower.log import events
 from flic.flower.ops.benchmark import simulated
@@ -62,7 +63,7 @@ def state(place, name, **keys):
 def announced(place, name, number):
     """Bytes that a silo with these links was told would leave in a round, at most."""
     links = place.silo(name).status()["links"].popitem()[1]
-    entries = place.silo(name).announce(place.coordinator.settings)
+    entries = announce(place.silo(name), place.coordinator.settings)
     due = [e for e in entries if e.when == f"once, in round {number}" and e.linked <= len(links)]
     return sum(e.num_bytes for e in due)
 
@@ -254,7 +255,7 @@ def test_a_silo_tells_no_more_than_the_federation_asks_for(linked):
     place = linked(network=network)
     tell_less(place, south="full")
     place.go()
-    names = {e.what for e in place.silo("south").announce(place.coordinator.settings)}
+    names = {e.what for e in announce(place.silo("south"), place.coordinator.settings)}
     assert not {name for name in names if name.endswith((".variance", ".cross"))}
     assert not {n for n in place.coordinator.server.shared if n.endswith(".variance")}
 

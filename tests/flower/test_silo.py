@@ -1,6 +1,7 @@
 """A silo's folder: what it keeps, how it goes on, and what it refuses."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ from hospitals import rows_of, settings_of
 from safetensors.torch import load_file
 
 from flic.errors import ConfigError, DamagedModel, DataError, FederationError, FlicError
+from flic.flower.announcement import announce
 from flic.flower.silo_folder import SiloFolder
 from flic.methods import build_method
 from flic.methods.protocol import Population, ServerState
@@ -194,7 +196,7 @@ def test_the_larger_of_both_minima_of_rows_counts(silo, theirs, own, left):
     # Of the 28 rows together, losses are told where they are enough.
     terms = {"data", "alignment", "calibration"} if max(theirs, own) <= 28 else set()
     assert {*trained.losses} == terms
-    assert len([e for e in east.announce(settings) if e.shape]) == left
+    assert len([e for e in announce(east, settings) if e.shape]) == left
 
 
 @pytest.mark.parametrize(("meta", "sent"), [([0, 0], {0}), ([0, 1], {0})])
@@ -265,7 +267,8 @@ def test_a_damaged_file_is_named(silo, settings, file):
 
 def test_bad_rows_are_said_before_anything_is_kept(silo, settings):
     east = silo("east", rows_of("east", 6))
-    for use in (east.announce, lambda s: east.train(initial(s), s, run=RUN)):
+    uses = (partial(announce, east), lambda s: east.train(initial(s), s, run=RUN))
+    for use in uses:
         with pytest.raises(DataError, match="6 rows with a label"):
             use(settings)
     assert not rounds(east)
@@ -297,6 +300,6 @@ def test_a_silo_of_few_rows_tells_neither_losses_nor_a_shared_layer(silo):
 def test_a_silo_of_few_rows_links_nothing(silo):
     east, settings = of_few_rows(silo), settings_of(method="linked")
     with pytest.raises(FederationError, match=r"has 28 training rows; expected 50 at least"):
-        east.announce(settings)
+        announce(east, settings)
     with pytest.raises(FederationError, match=r"has 28 training rows"):
         east.train(ServerState(-3, {}), settings, "prepare", run=RUN)

@@ -18,10 +18,11 @@ from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 from google.protobuf.unknown_fields import UnknownFieldSet
 from safetensors.torch import load_file
 
+from flic.flower.announcement import Leaving, announce
 from flic.flower.federation_settings import NUMBER_BYTES, FederationSettings
 from flic.flower.ops.membership import ServerAddress
 from flic.flower.ops.supernode import free_port
-from flic.flower.silo_folder import Leaving, SiloFolder
+from flic.flower.silo_folder import SiloFolder
 
 
 class Recorder:
@@ -159,7 +160,7 @@ def inspect_answer(
         assert not torch.isin(values, encoded).any()
         assert not np.isin(values.numpy(), secret.astype(np.float32)).any()
     assert not {*content["numbers"].values()} & {*secret}
-    announced = silo.announce(settings)
+    announced = announce(silo, settings)
     if "test_rows" in content["numbers"]:
         assert size(content) == total(announced, "every evaluation")
     elif content["update"]:

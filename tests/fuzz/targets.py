@@ -31,6 +31,7 @@ import flic
 from flic.cli.main import app
 from flic.config import resolve
 from flic.errors import FlicError
+from flic.flower.announcement import announce
 from flic.flower.coordinator_folder import Coordinator
 from flic.flower.exchange import Asked, Reply, Request
 from flic.flower.federation_settings import FederationSettings
@@ -344,7 +345,7 @@ def _silo(root: Path) -> Target:
     def feed(folder: Path) -> None:
         silo = SiloFolder.open(folder / "silo")
         for settings in (_agreed(), _agreed(method="linked", salt="00" * 16)):
-            silo.announce(settings)
+            announce(silo, settings)
         _flic("silo", "status", folder / "silo" / "silo.toml")
 
     return Target(seeds, feed, {"north.csv": TABLES["north.csv"]})

@@ -16,9 +16,10 @@ from flic.errors import ConfigError
 from flic.files import read_json
 
 if TYPE_CHECKING:
+    from flic.flower.announcement import Leaving
     from flic.flower.federation_settings import FederationSettings
     from flic.flower.ops.membership import Membership
-    from flic.flower.silo_folder import Leaving, SiloFolder
+    from flic.flower.silo_folder import SiloFolder
     from flic.tables import Client
 
 app = typer.Typer(help="Take part in a federation with your own table.", no_args_is_help=True)
@@ -89,6 +90,7 @@ def init(
 ) -> None:
     """Check your table, make your key, and show what will leave this machine."""
     need_flower("silo init")
+    from flic.flower.announcement import announce
     from flic.flower.ops.membership import Membership
     from flic.flower.silo_folder import SiloFolder
     from flic.tables import Client, load_client
@@ -125,7 +127,7 @@ def init(
     )
     member = Membership(silo)
     member.make_key()
-    _show_leaving(silo, silo.announce(settings), settings, exact=federation is not None)
+    _show_leaving(silo, announce(silo, settings), settings, exact=federation is not None)
     typer.echo(f"send {member.public_key} to the operator, who types:")
     typer.echo(f"  flic coordinator admit DIR {name} {member.public_key.name}")
 

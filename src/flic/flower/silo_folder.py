@@ -9,46 +9,36 @@ SILO/
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import torch
 from pydantic import Field
 
 from flic.data.client_data import ClientData
-from flic.data.task import Regression
-from flic.engine.score import Errors, Hits
 from flic.errors import ConfigError, FederationError, RunFolderError
 from flic.files import alone_in, write_atomically, write_json
 from flic.flower.federation_settings import (
-    NUMBER_BYTES,
     FederationSettings,
     federation_settings,
 )
 from flic.flower.log import note
 from flic.flower.members import read_object
-from flic.flower.pooling import FIRST, KEY_BYTES, LAST, SUMS, round_of
-from flic.flower.silo_engine import LinkedSiloEngine, SiloEngine, Trained
-from flic.flower.silo_run import FACTS, ROWS, SiloRun, rows_of
+from flic.flower.pooling import FIRST, LAST, SUMS
+from flic.flower.silo_engine import LinkedSiloEngine, Trained
+from flic.flower.silo_run import FACTS, ROWS, SiloRun
 from flic.flower.told import Cells, ToldBefore
 from flic.method_settings import MAX_NUMBERS_PER_VALUE, Scatter
 from flic.methods.linked.agreement import DETAILS
 from flic.methods.protocol import ServerState
 from flic.notation import toml_key
 from flic.seeding import derive_seed
-from flic.settings import merge, read_toml, validated
+from flic.settings import read_toml, validated
 from flic.silos.encoding import EncodedSilo, encode
 from flic.silos.fitted import FittedClient
 from flic.tables import Client, SiloTable, load_client
 
 FILE, AGREED = "silo.toml", "agreed.json"
-
-EVERY = "every round"
-
-#: A visit of a few steps, which sends what a whole one sends.
-_SHORT = {"training": {"local": "2 steps", "shared": "1 steps"}, "pretraining": {"epochs": 0}}
 
 
 class SiloFile(Client):
@@ -59,17 +49,6 @@ class SiloFile(Client):
     min_rows: int = Field(default=5, ge=1)
     scatter: Scatter = "full"
     max_numbers_per_value: float = Field(default=0.5, gt=0, validation_alias=MAX_NUMBERS_PER_VALUE)
-
-
-@dataclass(frozen=True)
-class Leaving:
-    """One thing that leaves a silo."""
-
-    what: str
-    shape: tuple[int, ...]
-    num_bytes: int
-    when: str
-    linked: int = 0  # columns that must be linked before it does
 
 
 class SiloFolder:
@@ -128,47 +107,6 @@ class SiloFolder:
         client = Client(**_stated(self.file))
         return load_client(client, self.folder, task=settings.question, labels=settings.classes)
 
-    def announce(self, settings: FederationSettings) -> list[Leaving]:
-        """Exactly what will leave in every round and in every evaluation, found by a short visit.
-
-        Beside it, every answer carries the number of its round.
-        """
-        if settings.is_closed_form:
-            return self._announce_sums(settings)
-        short = settings.model_copy(update={"network": merge(settings.network, _SHORT)})
-        short = federation_settings(short.model_dump(mode="json"), source="announcement")
-        place = SiloEngine(self._encode(self.read(short)[0], short).data, short)
-        server = ServerState(1, place.engine.method.init_server().shared)
-        state = place.prepared(server)
-        trained, private = place.train("update", server, state, self.min_rows(short))
-        return [
-            *(_tensor(n, e.value.shape, e.value, EVERY) for n, e in trained.update.entries.items()),
-            *(_number(f"weight of {name}", EVERY) for name in trained.update.entries),
-            *(_number(f"loss {term}", EVERY) for term in trained.losses),
-            *(_number(name, "every evaluation") for name in place.figures(server, private)),
-        ]
-
-    def _announce_sums(self, settings: FederationSettings) -> list[Leaving]:
-        """The most that leaves where columns are linked, once in each of four rounds."""
-        encoded, least = self._encode(self.read(settings)[0], settings), self.min_rows(settings)
-        client = rows_of(encoded, settings, least=least)
-        place = self._linked(client, settings)
-        keys = client.schema.features
-        found = [
-            Leaving(what, (len(keys),), KEY_BYTES * len(keys), _nth(round), linked)
-            for what, round, linked in (
-                ("keys of columns", FIRST, 0),
-                ("keys of linked columns", SUMS, 1),
-            )
-        ]
-        for name, value, linked in place.leaving():
-            sent = _nth(round_of(name))
-            both = _tensor(name, value.shape, value, sent), _number(f"weight of {name}", sent)
-            found += [replace(one, linked=linked) for one in both]
-        kind = Errors if isinstance(settings.question, Regression) else Hits
-        figures = [f"test_{own.name}" for own in fields(kind)]
-        return [*found, *(_number(name, "every evaluation") for name in figures)]
-
     def train(
         self,
         server: ServerState,
@@ -183,7 +121,7 @@ class SiloFolder:
             own = self._run(run, settings)
             if stage == "prepare":
                 self._remember(own, settings, server.round)
-                return self._linked(own.client, settings).prepare(server)
+                return self.linked_engine(own.client, settings).prepare(server)
             begun = own.round_before(server.round)
             if begun is None:
                 begun = server.round - 1
@@ -208,7 +146,7 @@ class SiloFolder:
         if settings.is_closed_form:
             self._refuse_unfinished(server.round)
             self._refuse_other_holders(own.client, holders)
-            place = self._linked(own.client, settings)
+            place = self.linked_engine(own.client, settings)
             own.save_linked(place.known(server), holders)
             return place.figures(server) if is_told else {}
         begun = own.round_before(server.round + 1)
@@ -269,7 +207,7 @@ class SiloFolder:
         if round == SUMS:
             before.keep(cells, own.folder.name)
 
-    def _linked(self, client: ClientData, settings: FederationSettings) -> LinkedSiloEngine:
+    def linked_engine(self, client: ClientData, settings: FederationSettings) -> LinkedSiloEngine:
         agreed, own = settings.method_settings.linked, self.file
         stricter = {
             "min_rows": self.min_rows(settings),
@@ -300,7 +238,7 @@ class SiloFolder:
         folder = self.folder / "runs" / run
         if not all((folder / file).exists() for file in (FACTS, ROWS)):
             table, _ = self.read(settings)
-            encoded, least = self._encode(table, settings), self.min_rows(settings)
+            encoded, least = self.encoded(table, settings), self.min_rows(settings)
             SiloRun.create(folder, table, encoded, settings, least=least)
         found = SiloRun.open(folder)
         if found.settings.agreement != settings.agreement:
@@ -324,7 +262,7 @@ class SiloFolder:
                 "with their --federation."
             )
 
-    def _encode(self, table: SiloTable, settings: FederationSettings) -> EncodedSilo:
+    def encoded(self, table: SiloTable, settings: FederationSettings) -> EncodedSilo:
         """Training and held-out rows."""
         rows, least = held_out(table, self.file.test_share), self.min_rows(settings)
         if settings.is_closed_form and len(rows[0]) < least:
@@ -353,18 +291,6 @@ def held_out(table: SiloTable, share: float) -> tuple[np.ndarray, np.ndarray]:
         if count:  # rows that are the same stay together
             held[rows] = digests[rows] <= np.sort(digests[rows])[count - 1]
     return np.flatnonzero(~held), np.flatnonzero(held)
-
-
-def _nth(round: int) -> str:
-    return f"once, in round {round - FIRST + 1}"
-
-
-def _tensor(name: str, shape: Sequence[int], value: torch.Tensor, when: str) -> Leaving:
-    return Leaving(name, tuple(shape), value.numel() * value.element_size(), when)
-
-
-def _number(what: str, when: str) -> Leaving:
-    return Leaving(what, (), NUMBER_BYTES, when)
 
 
 def _stated(client: Client) -> dict[str, Any]:

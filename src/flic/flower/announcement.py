@@ -1,0 +1,91 @@
+"""Announcement: all that will leave a silo, listed before it joins a federation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+
+from flic.data.task import Regression
+from flic.engine.score import Errors, Hits
+from flic.flower.federation_settings import (
+    NUMBER_BYTES,
+    FederationSettings,
+    federation_settings,
+)
+from flic.flower.pooling import FIRST, KEY_BYTES, SUMS, round_of
+from flic.flower.silo_engine import SiloEngine
+from flic.flower.silo_folder import SiloFolder
+from flic.flower.silo_run import rows_of
+from flic.methods.protocol import ServerState
+from flic.settings import merge
+
+EVERY = "every round"
+
+#: A visit of a few steps, which sends what a whole one sends.
+_SHORT = {"training": {"local": "2 steps", "shared": "1 steps"}, "pretraining": {"epochs": 0}}
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """One thing that leaves a silo."""
+
+    what: str
+    shape: tuple[int, ...]
+    num_bytes: int
+    when: str
+    linked: int = 0  # columns that must be linked before it does
+
+
+def announce(silo: SiloFolder, settings: FederationSettings) -> list[Leaving]:
+    """Exactly what will leave in every round and in every evaluation, found by a short visit.
+
+    Beside it, every answer carries the number of its round.
+    """
+    if settings.is_closed_form:
+        return _sums(silo, settings)
+    short = settings.model_copy(update={"network": merge(settings.network, _SHORT)})
+    short = federation_settings(short.model_dump(mode="json"), source="announcement")
+    place = SiloEngine(silo.encoded(silo.read(short)[0], short).data, short)
+    server = ServerState(1, place.engine.method.init_server().shared)
+    state = place.prepared(server)
+    trained, private = place.train("update", server, state, silo.min_rows(short))
+    return [
+        *(_tensor(n, e.value.shape, e.value, EVERY) for n, e in trained.update.entries.items()),
+        *(_number(f"weight of {name}", EVERY) for name in trained.update.entries),
+        *(_number(f"loss {term}", EVERY) for term in trained.losses),
+        *(_number(name, "every evaluation") for name in place.figures(server, private)),
+    ]
+
+
+def _sums(silo: SiloFolder, settings: FederationSettings) -> list[Leaving]:
+    """The most that leaves where columns are linked, once in each of four rounds."""
+    encoded, least = silo.encoded(silo.read(settings)[0], settings), silo.min_rows(settings)
+    client = rows_of(encoded, settings, least=least)
+    place = silo.linked_engine(client, settings)
+    keys = client.schema.features
+    found = [
+        Leaving(what, (len(keys),), KEY_BYTES * len(keys), _nth(round), linked)
+        for what, round, linked in (
+            ("keys of columns", FIRST, 0),
+            ("keys of linked columns", SUMS, 1),
+        )
+    ]
+    for name, value, linked in place.leaving():
+        sent = _nth(round_of(name))
+        both = _tensor(name, value.shape, value, sent), _number(f"weight of {name}", sent)
+        found += [replace(one, linked=linked) for one in both]
+    kind = Errors if isinstance(settings.question, Regression) else Hits
+    figures = [f"test_{own.name}" for own in fields(kind)]
+    return [*found, *(_number(name, "every evaluation") for name in figures)]
+
+
+def _nth(round: int) -> str:
+    return f"once, in round {round - FIRST + 1}"
+
+
+def _tensor(name: str, shape: Sequence[int], value: torch.Tensor, when: str) -> Leaving:
+    return Leaving(name, tuple(shape), value.numel() * value.element_size(), when)
+
+
+def _number(what: str, when: str) -> Leaving:
+    return Leaving(what, (), NUMBER_BYTES, when)
