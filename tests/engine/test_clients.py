@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from flic.data.client_data import Split
-from flic.engine.clients import Clients
+from flic.engine.clients import Clients, stack_widths
 from flic.errors import DataError
 from flic.method_settings import EmbeddingConfig
-from flic.networks.build import stack_widths
 
 EMBEDDING = EmbeddingConfig(latent_dim=4, hidden=(6,))
 

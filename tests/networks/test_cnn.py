@@ -5,7 +5,9 @@ import torch
 from torch import Tensor, nn
 
 from flic.errors import ConfigError
+from flic.networks import cnn as module
 from flic.networks.cnn import CHANNELS, KERNEL, SIDE_WITHOUT_PADDING, Cnn
+from flic.networks.fused_trunk import kernels
 from flic.seeding import generator
 
 SHAPES = [(28, 28), (16, 16), (8, 8), (20, 17), (15, 40), (4, 5)]
@@ -85,3 +87,53 @@ def test_dropout_leaves_the_mean_of_the_trunk_alone() -> None:
 def test_images_too_small_for_two_poolings_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"3×9 pixels; expected at least 4×4"):
         Cnn((3, 9), 6)
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+def test_dropped_channels_are_those_of_a_layer_before_the_pooling() -> None:
+    """As Dropout2d right after the second convolution: a dropped channel is ½ everywhere."""
+    cnn = Cnn((16, 16), 6, dropout=0.5, drops="channels")
+    own = parameters_of(cnn)[0]
+    [mask] = cnn.draw_masks([7], [generator(2)], dtype=torch.float64)
+    assert mask.shape == (1, 7, CHANNELS[-1])
+    assert {*mask.flatten().tolist()} == {0.0, 2.0}
+    x = torch.randn(1, 7, cnn.dim, generator=generator(1), dtype=torch.float64)
+    found = cnn.apply({n: value[None] for n, value in own.items()}, x, masks=[mask])
+    twin = torch_twin(cnn, own)
+    convolved = twin[:4](x.view(7, 1, 16, 16))
+    expected = twin[4:](convolved * mask[0, :, :, None, None])
+    torch.testing.assert_close(found[0], expected, rtol=1e-11, atol=1e-12)
+
+
+def test_the_latent_may_have_an_activation() -> None:
+    plain, leaky = Cnn((16, 16), 6), Cnn((16, 16), 6, activation="leaky-relu")
+    own = {n: value[None] for n, value in parameters_of(plain)[0].items()}
+    x = torch.randn(1, 7, plain.dim, generator=generator(1), dtype=torch.float64)
+    expected = nn.functional.leaky_relu(plain.apply(own, x))
+    assert (expected < 0).any()
+    torch.testing.assert_close(leaky.apply(own, x), expected)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_fused_kernels_give_what_plain_pytorch_gives(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int], dropout: float
+) -> None:
+    """Values and gradients of the compiled kernels beside those of the plain form."""
+    assert kernels() is not None, "install the extra `fast`"
+    network = Cnn(shape, 6, dropout, "channels")
+    each = [network.init(network.dim, rng=generator(0, i), dtype=torch.float32) for i in range(3)]
+    x = torch.randn(3, max(ROWS), network.dim, generator=generator(1))
+    masks = network.draw_masks(ROWS, [generator(2, i) for i in range(3)], dtype=torch.float32)
+    pull = torch.randn(3, max(ROWS), 6, generator=generator(3))
+    found = []
+    for own in (kernels, lambda: None):
+        monkeypatch.setattr(module, "kernels", own)
+        stack = {n: torch.stack([one[n] for one in each]).requires_grad_() for n in each[0]}
+        latent = network.apply(stack, x, masks=masks, rows=ROWS)
+        gradients = torch.autograd.grad((latent * pull).sum(), list(stack.values()))
+        found.append((latent.detach(), gradients))
+    (fused, fused_gradients), (plain, plain_gradients) = found
+    torch.testing.assert_close(fused, plain, rtol=1e-5, atol=1e-6)
+    for one, other in zip(fused_gradients, plain_gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5 * float(other.abs().max()))

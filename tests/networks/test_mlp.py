@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from flic.engine.clients import pad_features
 from flic.method_settings import OptimiserConfig
-from flic.networks.build import pad_features
 from flic.networks.descent import descend
 from flic.networks.mlp import FIRST_LAYER, Mlp
 from flic.seeding import generator

@@ -4,21 +4,28 @@ A stack holds clients of one architecture, largest first. Padding depends on the
 and never on the cohort, so that stacking changes results only by rounding.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from flic.data.client_data import ClientData, FederatedData
+from flic.data.schema import FeatureSchema
 from flic.data.stacked import StackedData
 from flic.data.task import Classification
 from flic.errors import DataError
 from flic.method_settings import EmbeddingConfig
 from flic.methods.protocol import Population, Stack
 from flic.networks.base import Embedding
-from flic.networks.build import build_embedding, pad_features, stack_widths, trim_features
+from flic.networks.build import build_embedding
+from flic.networks.mlp import FIRST_LAYER
 from flic.shapes import Named
+
+# Below this width, a wider first layer costs less than a second stack.
+CHEAP_WIDTH = 128
+# Up to this width, zeros at the end of a row do not change the order of summation.
+SUMMED_AT_ONCE = 256
 
 
 class Clients:
@@ -30,10 +37,12 @@ class Clients:
         _refuse_unusable(data)
         self.data = data
         self.dtype = dtype
-        self._embedding = embedding
         self._clients = {client.name: client for client in data.clients}
-        self._widths = stack_widths([client.schema for client in data.clients])
-        self._architectures = {name: self._architecture(name) for name in self._clients}
+        widths = stack_widths([client.schema for client in data.clients])
+        self._architectures = {
+            name: build_embedding(own.schema, embedding, width=widths.get(own.schema.dim))
+            for name, own in self._clients.items()
+        }
         self._slots = max(len(client.classes) for client in data.clients)
         self._longest = self._longest_by_architecture()
 
@@ -66,10 +75,6 @@ class Clients:
         """Architecture of a client's φ, at its padded width."""
         return self._architectures[name]
 
-    def _architecture(self, name: str) -> Embedding:
-        schema = self[name].schema
-        return build_embedding(schema, self._embedding, width=self._widths.get(schema.dim))
-
     def _longest_by_architecture(self) -> dict[Embedding, int]:
         """Training rows of the largest client of each architecture; batches are padded to it."""
         longest: dict[Embedding, int] = {}
@@ -97,12 +102,12 @@ class Clients:
 
     def unstack(self, names: Sequence[str], stack: Stack) -> dict[str, dict[str, Tensor]]:
         """Private parameters of each client as copies, features unpadded."""
-        return {name: self._own(name, i, stack.private) for i, name in enumerate(names)}
-
-    def _own(self, name: str, place: int, private: Named) -> dict[str, Tensor]:
-        own = {n: value[place] for n, value in private.items()}
-        trimmed: Mapping[str, Tensor] = trim_features(own, self[name].schema.dim)
-        return {n: value.clone() for n, value in trimmed.items()}
+        found: dict[str, dict[str, Tensor]] = {}
+        for i, name in enumerate(names):
+            own = {n: value[i] for n, value in stack.private.items()}
+            own = trim_features(own, self[name].schema.dim)
+            found[name] = {n: value.clone() for n, value in own.items()}
+        return found
 
 
 def _refuse_unusable(data: FederatedData) -> None:
@@ -121,6 +126,40 @@ def _refuse_unusable(data: FederatedData) -> None:
                 f"{who} has labels from {classes[0]} to {classes[-1]}; expected classes from 0 to "
                 f"{most - 1}. Number the classes of all clients alike."
             )
+
+
+def stack_widths(schemas: Sequence[FeatureSchema]) -> dict[int, int]:
+    """Padded width for each number of features of a vector: few widths, little padding.
+
+    The widths depend only on the whole federation, so that no result depends on which clients
+    are stacked together. A wide client's width depends only on its own features: a product sums
+    long rows in parts, and the width decides where these end.
+    """
+    widths: dict[int, int] = {}
+    current = 0
+    vectors = {schema.dim for schema in schemas if schema.shape is None}
+    for dim in sorted(vectors, reverse=True):
+        small = dim < current / 2 and current > CHEAP_WIDTH
+        if not current or small or current > SUMMED_AT_ONCE:
+            current = -(-dim // 16) * 16
+        widths[dim] = current
+    return widths
+
+
+def pad_features(parameters: Named, width: int) -> dict[str, Tensor]:
+    """Parameters of one client with zero weights for padded features."""
+    if FIRST_LAYER not in parameters:
+        return dict(parameters)
+    weight = parameters[FIRST_LAYER]
+    padded = torch.nn.functional.pad(weight, (0, 0, 0, width - len(weight)))
+    return {**parameters, FIRST_LAYER: padded}
+
+
+def trim_features(parameters: Named, features: int) -> dict[str, Tensor]:
+    """Parameters of one client without the weights of padded features."""
+    if FIRST_LAYER not in parameters:
+        return dict(parameters)
+    return {**parameters, FIRST_LAYER: parameters[FIRST_LAYER][:features]}
 
 
 def _even_size(members: int, limit: int) -> int:

@@ -6,7 +6,9 @@ from typing import Protocol, runtime_checkable
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import leaky_relu
 
+from flic.method_settings import Activation
 from flic.shapes import Named
 
 
@@ -76,6 +78,11 @@ def init_linear(
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Each client's own affine layer: x_i W_i + b_i."""
     return torch.bmm(x, weight).add_(bias[:, None, :])
+
+
+def activated(latent: Tensor, activation: Activation) -> Tensor:
+    """The latent after its activation."""
+    return latent if activation == "none" else leaky_relu(latent)
 
 
 def dropout_masks(

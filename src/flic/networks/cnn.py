@@ -2,7 +2,8 @@
 
 Paper: append:models (two convolutional layers, each with max-pooling and a sigmoid, then one
 fully-connected layer). The sizes are those of the authors' program: 32 and 20 channels of 5×5.
-Departs: the latent has no ReLU, with which half of every anchor could not be reached.
+Departs: the latent has no ReLU, with which half of every anchor could not be reached, unless
+`activation` asks for one, as the authors' Local has.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,9 @@ from torch import Tensor
 from torch.nn.functional import conv2d, max_pool2d, pad
 
 from flic.errors import ConfigError
-from flic.networks.base import dropout_masks, init_layer, init_linear, linear
+from flic.method_settings import Activation, Drops
+from flic.networks.base import activated, dropout_masks, init_layer, init_linear, linear
+from flic.networks.fused_trunk import FusedTrunk, kernels
 from flic.shapes import Named
 
 CHANNELS = (1, 32, 20)
@@ -34,6 +37,8 @@ class Cnn:
     shape: tuple[int, int]
     latent_dim: int
     dropout: float = 0.0
+    drops: Drops = "units"
+    activation: Activation = "none"
 
     def __post_init__(self) -> None:
         if min(self._sides) < 1:
@@ -87,36 +92,52 @@ class Cnn:
     ) -> Float[Tensor, "clients rows k"]:
         """Latent representation φ_i(x): trunks one client at a time, then one layer for all."""
         counts = [x.shape[1]] * len(x) if rows is None else rows
-        trunks = [self._trunk(parameters, i, x[i, :count]) for i, count in enumerate(counts)]
+        of_channels = masks[0] if masks and self.drops == "channels" else None
+        trunks = [
+            self._trunk(
+                parameters, i, x[i, :count], None if of_channels is None else of_channels[i, :count]
+            )
+            for i, count in enumerate(counts)
+        ]
         padded = [pad(trunk, (0, 0, 0, x.shape[1] - len(trunk))) for trunk in trunks]
         flat = torch.stack(padded)
-        flat = flat * masks[0] if masks else flat
-        return linear(
-            flat, parameters["embedding.latent.weight"], parameters["embedding.latent.bias"]
-        )
+        flat = flat * masks[0] if masks and self.drops == "units" else flat
+        weight, bias = (parameters[f"embedding.latent.{part}"] for part in ("weight", "bias"))
+        return activated(linear(flat, weight, bias), self.activation)
 
     def _trunk(
-        self, parameters: Named, client: int, x: Float[Tensor, "rows dim"]
+        self,
+        parameters: Named,
+        client: int,
+        x: Float[Tensor, "rows dim"],
+        mask: Float[Tensor, "rows channels"] | None,
     ) -> Float[Tensor, "rows trunk"]:
         """Both convolutions of one client, each with pooling and a sigmoid.
 
-        A convolution grouped over clients takes twice as long on a processor as one at a time.
+        The mask is of channels, after the second convolution and before its pooling. A
+        convolution grouped over clients takes twice as long on a processor as one at a time.
         """
         first, second = (parameters[f"embedding.conv{layer}.weight"][client] for layer in (1, 2))
-        margin = [self._padding] * 4
-        image = _convolve_pixels(pad(x.view(len(x), *self.shape), margin), first)
-        image = _pool(image, parameters["embedding.conv1.bias"][client])
-        image = conv2d(image, second, padding=self._padding)
-        image = _pool(image, parameters["embedding.conv2.bias"][client])
-        return image.flatten(1)
+        biases = [parameters[f"embedding.conv{layer}.bias"][client] for layer in (1, 2)]
+        image = pad(x.view(len(x), *self.shape), [self._padding] * 4)
+        if x.dtype == torch.float32 and kernels() is not None:
+            largest = FusedTrunk.apply(image, first, biases[0], second, self._padding)
+        else:
+            hidden = torch.sigmoid(_largest(_convolve_pixels(image, first)) + _each(biases[0]))
+            largest = _largest(conv2d(hidden, second, padding=self._padding))
+        # Bias, factors and sigmoid keep the order of pixels, so they come last, on a quarter.
+        scores = largest + _each(biases[1])
+        scores = scores if mask is None else scores * mask[:, :, None, None]
+        return torch.sigmoid(scores).flatten(1)
 
     def draw_masks(
         self, rows: Sequence[int], rngs: Sequence[torch.Generator], *, dtype: torch.dtype
     ) -> list[Float[Tensor, "clients rows width"]]:
-        """Dropout factors of the trunk's units: each client's from its own generator."""
+        """Dropout factors of the trunk's units or channels, from each client's own generator."""
         if not self.dropout:
             return []
-        return dropout_masks([self.trunk_dim], 1.0 - self.dropout, rows, rngs, dtype=dtype)
+        width = self.trunk_dim if self.drops == "units" else CHANNELS[-1]
+        return dropout_masks([width], 1.0 - self.dropout, rows, rngs, dtype=dtype)
 
 
 def _convolve_pixels(
@@ -132,11 +153,12 @@ def _convolve_pixels(
     return flat.view(*patches.shape[:3], -1).permute(0, 3, 1, 2)
 
 
-def _pool(image: Tensor, bias: Float[Tensor, " channels"]) -> Tensor:
-    """Sigmoid of the bias plus the largest of every 2×2 pixels.
-
-    Bias and sigmoid keep the order of pixels, so they come last, on a quarter of them.
-    """
+def _largest(image: Float[Tensor, "rows channels height width"]) -> Tensor:
+    """The largest of every 2×2 pixels."""
     # Pooling is vectorised over channels: with channels last it takes a third of the time.
-    largest = max_pool2d(image.contiguous(memory_format=torch.channels_last), 2)
-    return torch.sigmoid(largest + bias[:, None, None])
+    return max_pool2d(image.contiguous(memory_format=torch.channels_last), 2)
+
+
+def _each(bias: Float[Tensor, " channels"]) -> Float[Tensor, "channels 1 1"]:
+    """A number for all pixels of a channel."""
+    return bias[:, None, None]

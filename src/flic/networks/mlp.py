@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flic.networks.base import dropout_masks, init_linear, linear
+from flic.method_settings import Activation
+from flic.networks.base import activated, dropout_masks, init_linear, linear
 from flic.shapes import Named
 
 FIRST_LAYER = "embedding.0.weight"
@@ -29,6 +30,7 @@ class Mlp:
     hidden: tuple[int, ...]
     latent_dim: int
     dropout: float = 0.0
+    activation: Activation = "none"
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -62,7 +64,7 @@ class Mlp:
             if layer < last:
                 x = torch.relu_(x)
                 x = x * masks[layer] if masks else x
-        return x
+        return activated(x, self.activation)
 
     def draw_masks(
         self, rows: Sequence[int], rngs: Sequence[torch.Generator], *, dtype: torch.dtype
