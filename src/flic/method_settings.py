@@ -135,12 +135,18 @@ class TrainingConfig(Section):
         return self
 
 
+Drops = Literal["units", "channels"]
+Activation = Literal["none", "leaky-relu"]
+
+
 class EmbeddingConfig(Section):
     """Settings of φ.  Paper: append:models."""
 
     latent_dim: int = Field(default=64, ge=1)
     hidden: tuple[PositiveInt, ...] = (64, 64)  # of vectors; images have a fixed trunk
     dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
+    drops: Drops = "units"  # of images: after the trunk, or in its second convolution
+    activation: Activation = "none"  # of the latent
     frozen: bool = False  # whether φ stays as pre-training left it.  Paper: sec:alignment
 
 
@@ -150,6 +156,7 @@ class ModelConfig(Section):
     hidden_dim: int = Field(default=64, ge=1)
     hidden_layer: bool = True  # for methods that leave the choice open
     predict_by: Literal["head", "nearest-anchor"] = "head"
+    predict_among: Literal["held", "all"] = "held"  # classes of the client, or of everyone
 
 
 def parse_meta_classes(value: object) -> int | tuple[int, ...] | None:
@@ -283,8 +290,9 @@ def refuse_endless(
     per_round += settings.alignment.realign_epochs
     steps = settings.pretraining.epochs + (training.rounds + 1) * per_round
     if steps > MOST_DAYS * 86_400 / STEP_SECONDS:
-        days = min(steps // int(86_400 / STEP_SECONDS), 10**12)
+        days = steps // int(86_400 / STEP_SECONDS)
+        time = f"at least {days:,} days" if days < 10**6 else "thousands of years"
         raise ConfigError(
-            f"{source}: training and pretraining take at least {days:,} days; expected at most "
-            f"{MOST_DAYS}. Choose fewer rounds, epochs or steps."
+            f"{source}: training and pretraining take {time}; expected at most {MOST_DAYS} days. "
+            "Choose fewer rounds, epochs or steps."
         )

@@ -42,8 +42,8 @@ def settings() -> Callable[..., MethodSettings]:
 
 
 @pytest.fixture
-def engine(federation, settings) -> Callable[..., Engine]:
-    """engine(method, data, dtype=, section={...}); the method may be "NAME on responses"."""
+def make_engine(federation, settings) -> Callable[..., Engine]:
+    """make_engine(method, data, dtype=, section={...}); the method may be "NAME on responses"."""
 
     def make(method, data=None, *, dtype=torch.float32, seed=0, **changes) -> Engine:
         own = settings(**changes)
@@ -55,18 +55,18 @@ def engine(federation, settings) -> Callable[..., Engine]:
 
 
 @pytest.fixture
-def run(engine) -> Callable[..., Ran]:
+def run(make_engine) -> Callable[..., Ran]:
     """run(method, data, stack_width=, workers=, rounds=, ...): a whole run in memory."""
 
     def make(method, data=None, *, stack_width=100, workers=1, rounds=2, final=True, **more) -> Ran:
-        shop = engine(method, data, **more)
+        engine = make_engine(method, data, **more)
         journal = MemoryJournal()
         schedule = Schedule(rounds, 0.6, final, 1)
-        with open_jobs(shop, workers=workers) as jobs:
+        with open_jobs(engine, workers=workers) as jobs:
             steps = list(local_rounds(jobs, schedule, journal, stack_width=stack_width).steps())
         for record in steps:
             del record["seconds"], record["cpu_seconds"]
-        names = sorted(shop.clients.names)
+        names = sorted(engine.clients.names)
         states = dict(zip(names, journal.states(names), strict=True))
         return Ran(steps, journal.server, {n: s for n, s in states.items() if s is not None})
 
@@ -74,18 +74,20 @@ def run(engine) -> Callable[..., Ran]:
 
 
 @pytest.fixture
-def visit(engine) -> Callable[..., Visited]:
+def visit(make_engine) -> Callable[..., Visited]:
     """visit(method, names, round=, ...): those clients before the server, in one stack."""
 
     def make(method, names=("client-1", "client-3", "client-2", "client-0"), *, round=1, **more):
-        shop = engine(method, **more)
-        [names] = shop.clients.split(names, stack_width=9)
-        clients = [shop.clients[n] for n in names]
-        states = [shop.method.init_client(c, shop.clients.architecture(c.name)) for c in clients]
-        server = replace(shop.method.init_server(), round=round)
-        stack = Stack(shop.clients.architecture(names[0]), {})
+        engine = make_engine(method, **more)
+        [names] = engine.clients.split(names, stack_width=9)
+        clients = [engine.clients[n] for n in names]
+        states = [
+            engine.method.init_client(c, engine.clients.architecture(c.name)) for c in clients
+        ]
+        server = replace(engine.method.init_server(), round=round)
+        stack = Stack(engine.clients.architecture(names[0]), {})
         if states[0]:
-            stack = shop.clients.stack(names, states)
-        return Visited(shop.method, server, stack, shop.clients.stacked_data(names))
+            stack = engine.clients.stack(names, states)
+        return Visited(engine.method, server, stack, engine.clients.stacked_data(names))
 
     return make

@@ -148,5 +148,5 @@ class Visited:
         return [generator(self.seed, "stage", name) for name in self.data.names]
 
     def do(self, stage: str, server: ServerState | None = None):
-        work = self.method.stage(stage).client_half
+        work = self.method.stages[stage].client_half
         return work(VisitContext(server or self.server, self.stack, self.data, self.rngs))

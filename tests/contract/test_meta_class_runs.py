@@ -103,15 +103,15 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("sentence", REFUSED)
-def test_impossible_meta_classes_are_refused(engine, sentence):
+def test_impossible_meta_classes_are_refused(make_engine, sentence):
     with pytest.raises(ConfigError, match=sentence):
-        engine("flic-hl", **REFUSED[sentence])
-    engine("local", **REFUSED[sentence])  # it has no anchors
+        make_engine("flic-hl", **REFUSED[sentence])
+    make_engine("local", **REFUSED[sentence])  # it has no anchors
 
 
-def test_responses_have_no_meta_classes(engine):
+def test_responses_have_no_meta_classes(make_engine):
     with pytest.raises(ConfigError, match=r"real responses; expected classes.*Leave the key out"):
-        engine("flic-hl" + ON_RESPONSES, **FOUND)
+        make_engine("flic-hl" + ON_RESPONSES, **FOUND)
 
 
 THIRTY = {

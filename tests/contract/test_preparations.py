@@ -21,8 +21,8 @@ def test_fedavg_averages_networks_during_the_warm_up(run):
 
 
 @pytest.mark.parametrize("epochs", [10, 23, 7])
-def test_the_parts_of_a_warm_up_have_its_epochs(engine, monkeypatch, epochs):
-    method = engine("fedavg", pretraining={"epochs": epochs}).method
+def test_the_parts_of_a_warm_up_have_its_epochs(make_engine, monkeypatch, epochs):
+    method = make_engine("fedavg", pretraining={"epochs": epochs}).method
     asked = []
     monkeypatch.setattr(method, "_warm_up", lambda place, epochs: asked.append(epochs))
     for step in method.steps_before():

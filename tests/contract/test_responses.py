@@ -86,11 +86,11 @@ REFUSED = {
 
 @pytest.mark.parametrize("key", REFUSED)
 @pytest.mark.parametrize("method", ["flic-class", "permuted-anchors"])
-def test_settings_for_classes_alone_are_refused(engine, method, key):
+def test_settings_for_classes_alone_are_refused(make_engine, method, key):
     with pytest.raises(ConfigError, match=f"{key} is .* on data with real responses; expected"):
-        engine(method + ON_RESPONSES, **REFUSED[key])
+        make_engine(method + ON_RESPONSES, **REFUSED[key])
 
 
-def test_methods_without_anchors_do_not_mind(engine):
+def test_methods_without_anchors_do_not_mind(make_engine):
     for key in REFUSED:
-        engine("local" + ON_RESPONSES, **REFUSED[key])
+        make_engine("local" + ON_RESPONSES, **REFUSED[key])

@@ -75,7 +75,7 @@ def test_copies_follow_each_clients_own_order():
     own = anchors(covariance="diagonal")
     own = Anchors(own.mean, own.factor * torch.arange(1.0, C + 1)[:, None])
     order = torch.tensor([[0, 1, 2, 3], [3, 1, 0, 2]])
-    copies = own.copies(order)
+    copies = own.take(order)
     assert torch.equal(copies.mean[0], own.mean)
     assert torch.equal(copies.mean[1], own.mean[[3, 1, 0, 2]])
     assert torch.equal(copies.factor[1], own.factor[[3, 1, 0, 2]])

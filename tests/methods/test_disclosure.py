@@ -97,10 +97,10 @@ def test_likelihoods_are_told_by_few_digits_where_numbers_are_limited():
             dtype=torch.float32,
         )
         method = Linked(settings, clients.population, seed=0, dtype=torch.float32)
-        shop, server = Engine(method, clients, 0), method.init_server()
+        engine, server = Engine(method, clients, 0), method.init_server()
         for round in (-2, -1, 0):
             state = ServerState(round, server.shared)
-            updates = shop.do(Job("prepare", state, tuple(clients.names), [{}] * 3)).updates
+            updates = engine.do(Job("prepare", state, tuple(clients.names), [{}] * 3)).updates
             server = method.aggregate(state, updates)
             cv_scores = [
                 entry.value
@@ -121,10 +121,10 @@ def test_likelihoods_of_few_rows_are_not_told(rows, tells):
     data = FederatedData("wards", Classification(CLASSES), clients)
     clients = Clients(data, settings.embedding, dtype=torch.float32)
     method = Linked(settings, clients.population, seed=0, dtype=torch.float32)
-    shop, server = Engine(method, clients, 0), method.init_server()
+    engine, server = Engine(method, clients, 0), method.init_server()
     for round in (-2, -1, 0):
         state = ServerState(round, server.shared)
-        updates = shop.do(Job("prepare", state, tuple(clients.names), [{}] * 2)).updates
+        updates = engine.do(Job("prepare", state, tuple(clients.names), [{}] * 2)).updates
         server = method.aggregate(state, updates)
         assert {u.client: bool(u.entries) for u in updates} == {"silo-1": True, "silo-2": tells}
 

@@ -45,34 +45,34 @@ def make_client(i, names=NAMES, rows=18, space="ward"):
 def learn(clients, absent=(), settings=SETTINGS, task=QUESTION):
     """Engine and server after all uploads, of which those of absent clients never arrive."""
     data = FederatedData("linked", task, tuple(clients))
-    shop = Engine.of("linked", settings, data, seed=0)
-    server, names = shop.method.init_server(), tuple(shop.clients.names)
-    uploads = [step for step in shop.method.programme(0, final_round=False) if step.sends]
+    engine = Engine.of("linked", settings, data, seed=0)
+    server, names = engine.method.init_server(), tuple(engine.clients.names)
+    uploads = [step for step in engine.method.programme(0, final_round=False) if step.sends]
     for step in uploads:
         server = ServerState(step.round, server.shared)
-        answer = shop.do(Job(step.stages[0].name, server, names, [{}] * len(names)))
+        answer = engine.do(Job(step.stages[0].name, server, names, [{}] * len(names)))
         arrived = [update for update in answer.updates if update.client not in absent]
         server = step.stages[0].server_half(server, arrived)
-    return shop, server
+    return engine, server
 
 
-def nothing(shop):
+def nothing(engine):
     """The private state of clients that have none."""
-    return Stack(shop.clients.architecture(shop.clients.names[0]), {})
+    return Stack(engine.clients.architecture(engine.clients.names[0]), {})
 
 
 def accuracy(clients, settings=SETTINGS):
-    shop, server = learn(clients, settings=settings)
-    names = tuple(shop.clients.names)
-    scores = shop.do(Job("evaluate", server, names, [{}] * len(names))).scores
+    engine, server = learn(clients, settings=settings)
+    names = tuple(engine.clients.names)
+    scores = engine.do(Job("evaluate", server, names, [{}] * len(names))).scores
     return sum(s.test.right for s in scores.values()) / sum(s.test.rows for s in scores.values())
 
 
 def alone(clients):
     data = FederatedData("alone", QUESTION, tuple(clients))
-    shop = Engine.of("lda", SETTINGS, data, seed=0)
-    names, server = tuple(shop.clients.names), shop.method.init_server()
-    scores = shop.do(Job("evaluate", server, names, [{}] * len(names))).scores
+    engine = Engine.of("lda", SETTINGS, data, seed=0)
+    names, server = tuple(engine.clients.names), engine.method.init_server()
+    scores = engine.do(Job("evaluate", server, names, [{}] * len(names))).scores
     return sum(s.test.right for s in scores.values()) / sum(s.test.rows for s in scores.values())
 
 
@@ -126,8 +126,8 @@ def test_one_wrong_unit_leaves_everyone_s_own_expert_as_it_was(ward, factor):
     wrong = [replace(ward[0], **parts), *ward[1:]]
     found = []
     for clients in (ward[:4], wrong[:4]):
-        shop, server = learn(clients)
-        known = LinkedClient(shop.method.agreed, server.shared, ward[1])
+        engine, server = learn(clients)
+        known = LinkedClient(engine.method.agreed, server.shared, ward[1])
         found.append(known.fold_scores("own").log_softmax(-1))
     torch.testing.assert_close(*found, rtol=0, atol=1e-3)
 
@@ -148,8 +148,8 @@ def test_what_is_one_value_at_each_client_changes_nothing(ward, scatter):
     dated = [of_year(c, 2010.0 + i) for i, c in enumerate(ward)]
     settings = with_scatter(scatter)
     assert accuracy(dated, settings) == pytest.approx(accuracy(ward, settings), abs=0.02)
-    shop, server = learn(dated, settings=settings)
-    assert not unlike(LinkedClient(shop.method.agreed, server.shared, dated[0]))
+    engine, server = learn(dated, settings=settings)
+    assert not unlike(LinkedClient(engine.method.agreed, server.shared, dated[0]))
 
 
 def few_features(i):
@@ -168,10 +168,10 @@ def few_features(i):
 
 def test_every_space_has_settings_of_its_own(ward):
     small = [few_features(i) for i in range(8)]
-    shop, server = learn([*ward, *small])
+    engine, server = learn([*ward, *small])
     own = [place_of(server.shared[f"scores.own.{space}"])[0] for space in ("ward", "small")]
     assert own[0] != own[1]
-    assert {line.split("space ")[1].split(";")[0] for line in shop.method.explain(server)} == {
+    assert {line.split("space ")[1].split(";")[0] for line in engine.method.explain(server)} == {
         "'ward'",
         "'small'",
     }
@@ -183,11 +183,11 @@ def test_every_space_has_settings_of_its_own(ward):
 
 
 def test_a_jury_leans_on_everyone_by_one_client(ward):
-    shop, server = learn([*ward, few_features(0), few_features(1)])
+    engine, server = learn([*ward, few_features(0), few_features(1)])
     cv_scores = {}
     for space, names in {"ward": [c.name for c in ward], "small": ["small-0", "small-1"]}.items():
         task = Job("prepare", ServerState(-1, server.shared), tuple(names), [{}] * len(names))
-        updates = shop.do(task).updates
+        updates = engine.do(task).updates
         cv_scores[space] = torch.stack([u.entries[f"scores.own.{space}"].value for u in updates])
     every = torch.cat([*cv_scores.values()]).mean(0)
     for space, own in cv_scores.items():
@@ -214,11 +214,11 @@ def test_half_linked_is_not_below_alone(ward):
 
 
 def test_the_model_as_tensors_is_the_client_s_prediction(ward):
-    shop, server = learn(ward)
+    engine, server = learn(ward)
     client = ward[2]
-    model = LinkedClient(shop.method.agreed, server.shared, client).model()
-    [scores] = shop.method.predict(
-        server, nothing(shop), shop.clients.stacked_data([client.name]), [client.test]
+    model = LinkedClient(engine.method.agreed, server.shared, client).model()
+    [scores] = engine.method.predict(
+        server, nothing(engine), engine.clients.stacked_data([client.name]), [client.test]
     )
     torch.testing.assert_close(apply_mix(model, client.test.x).float(), scores, rtol=0, atol=1e-5)
 
@@ -246,19 +246,19 @@ def test_a_class_of_few_rows_is_in_no_sum(ward):
     clients = Clients(data, settings.embedding, dtype=torch.float32)
     method = Linked(settings, clients.population, seed=0, dtype=torch.float32)
     server = ServerState(-2, method.init_server().shared)
-    shop = Engine(method, clients, 0)
-    [update] = shop.do(Job("prepare", server, (client.name,), [{}])).updates
+    engine = Engine(method, clients, 0)
+    [update] = engine.do(Job("prepare", server, (client.name,), [{}])).updates
     count = update.entries["moments.ward.linear.count"].value
     assert (count[1] == 0).all()
     assert (count[0] == client.class_counts[0]).all()
 
 
 def test_what_leaves_are_sums_and_likelihoods(ward):
-    shop, server = learn(ward)
+    engine, server = learn(ward)
     rows = {len(c.train) for c in ward}
     for round in (-2, -1, 0):
         state = ServerState(round, server.shared)
-        [update] = shop.do(Job("prepare", state, ("client-1",), [{}])).updates
+        [update] = engine.do(Job("prepare", state, ("client-1",), [{}])).updates
         assert {name.split(".")[0] for name in update.entries} <= {"moments", "scores"}
         for entry in update.entries.values():
             assert not set(entry.value.shape) & rows
@@ -287,10 +287,10 @@ def test_what_a_client_does_not_send_of_its_scatter_never_leaves(
     ward, scatter, as_they_are, mapped
 ):
     settings = with_scatter(scatter)
-    shop, server = learn(ward, settings=settings)
+    engine, server = learn(ward, settings=settings)
     for round, kept in ((-2, as_they_are), (-1, mapped)):
         task = Job("prepare", ServerState(round, server.shared), ("client-1",), [{}])
-        [update] = shop.do(task).updates
+        [update] = engine.do(task).updates
         sums = {n.split(".")[-1] for n in update.entries if n.startswith("moments.")}
         assert sums == kept
     assert accuracy(ward, settings) > alone(ward) + 0.03
@@ -299,14 +299,14 @@ def test_what_a_client_does_not_send_of_its_scatter_never_leaves(
 def test_private_features_are_in_no_sum(ward):
     own = (*NAMES[:6], *(f"own {name}" for name in NAMES[6:]))
     clients = [replace(ward[0], schema=FeatureSchema("ward", own)), *ward[1:]]
-    shop, server = learn(clients)
-    assert set(shop.method.agreed.shared["ward"].names) == set(NAMES)
+    engine, server = learn(clients)
+    assert set(engine.method.agreed.shared["ward"].names) == set(NAMES)
     clients = [replace(c, schema=FeatureSchema("ward", own)) for c in ward[:1]] + [
         replace(c, schema=FeatureSchema("ward", (*NAMES[:6], *(f"{i} {n}" for n in NAMES[6:]))))
         for i, c in enumerate(ward[1:])
     ]
-    shop, server = learn(clients)
-    assert shop.method.agreed.shared["ward"].names == tuple(sorted(NAMES[:6]))
+    engine, server = learn(clients)
+    assert engine.method.agreed.shared["ward"].names == tuple(sorted(NAMES[:6]))
     assert server.shared["moments.ward.linear.total"].shape == (CLASSES, 6)
 
 
@@ -334,8 +334,8 @@ def test_large_values_are_no_reason_to_stop(ward):
 @pytest.mark.parametrize("task", ["classes", "responses"])
 def test_merits_of_rows_in_parts_are_those_of_all_rows(ward, answered, monkeypatch, task):
     clients, question = (ward, QUESTION) if task == "classes" else (answered, RESPONSE)
-    shop, server = learn(clients, task=question)
-    known = LinkedClient(shop.method.agreed, server.shared, clients[0])
+    engine, server = learn(clients, task=question)
+    known = LinkedClient(engine.method.agreed, server.shared, clients[0])
     whole = [known.cv_scores("own"), known.cv_scores("linked"), known.mix_scores()]
     monkeypatch.setattr(linked_client, "ROWS_AT_ONCE", 5)  # of 18, so that the last part is smaller
     parts = [known.cv_scores("own"), known.cv_scores("linked"), known.mix_scores()]
@@ -421,12 +421,12 @@ def r2(clients, method, settings=SETTINGS):
     task = RESPONSE
     data = FederatedData("responses", task, tuple(clients))
     if method is Linked:
-        shop, server = learn(clients, task=task)
+        engine, server = learn(clients, task=task)
     else:
-        shop = Engine.of(method.name, settings, data, seed=0)
-        server = shop.method.init_server()
-    stacked = shop.clients.stacked_data(tuple(shop.clients.names))
-    found = shop.method.predict(server, nothing(shop), stacked, [c.test for c in clients])
+        engine = Engine.of(method.name, settings, data, seed=0)
+        server = engine.method.init_server()
+    stacked = engine.clients.stacked_data(tuple(engine.clients.names))
+    found = engine.method.predict(server, nothing(engine), stacked, [c.test for c in clients])
     left = sum(
         float((p[:, 0] - c.test.y).square().sum()) for p, c in zip(found, clients, strict=True)
     )
@@ -452,23 +452,23 @@ def test_responses_with_nothing_linked_are_no_worse_than_a_ridge_alone(answered)
 
 
 def test_the_model_of_responses_as_tensors_is_the_client_s_prediction(answered):
-    shop, server = learn(answered, task=RESPONSE)
+    engine, server = learn(answered, task=RESPONSE)
     client = answered[2]
-    model = LinkedClient(shop.method.agreed, server.shared, client).model()
-    [found] = shop.method.predict(
-        server, nothing(shop), shop.clients.stacked_data([client.name]), [client.test]
+    model = LinkedClient(engine.method.agreed, server.shared, client).model()
+    [found] = engine.method.predict(
+        server, nothing(engine), engine.clients.stacked_data([client.name]), [client.test]
     )
     torch.testing.assert_close(apply_mix(model, client.test.x).float(), found, rtol=0, atol=1e-4)
     assert found.mean().item() == pytest.approx(client.test.y.mean().item(), abs=2)
 
 
 def test_what_came_of_it_is_told(ward):
-    shop, server = learn(ward)
-    [line] = shop.method.explain(server)
-    found = LinkedClient(shop.method.agreed, server.shared, ward[0]).best_scores()
+    engine, server = learn(ward)
+    [line] = engine.method.explain(server)
+    found = LinkedClient(engine.method.agreed, server.shared, ward[0]).best_scores()
     assert list(found) == ["own", "linked", "mapped", "mix"]
     everyone = [
-        LinkedClient(shop.method.agreed, server.shared, c).best_scores()["mix"] for c in ward
+        LinkedClient(engine.method.agreed, server.shared, c).best_scores()["mix"] for c in ward
     ]
     assert f"mix {sum(everyone) / len(everyone):.3f}." in line
     assert "cross-validated log-likelihood" in line
@@ -480,8 +480,8 @@ def test_right_links_are_worth_something_and_wrong_ones_less_than_nothing(ward):
     names = list(NAMES)
     names[first], names[second] = names[second], names[first]
     clients = [replace(ward[0], schema=FeatureSchema("ward", tuple(names))), *ward[1:]]
-    shop, server = learn(clients)
-    known = LinkedClient(shop.method.agreed, server.shared, clients[0])
+    engine, server = learn(clients)
+    known = LinkedClient(engine.method.agreed, server.shared, clients[0])
     wrong = {NAMES[first], NAMES[second]}
     assert known.worth_of_links(wrong) < -0.02
     assert known.worth_of_links({*NAMES} - wrong) > 0.02
@@ -492,8 +492,8 @@ def test_links_are_worth_the_same_however_their_sums_travel(ward):
     """Together, where the same clients hold them, or each by itself."""
     others = (*NAMES[:6], *(f"own {name}" for name in NAMES[6:]))
     some = [replace(c, schema=FeatureSchema("ward", others)) for c in ward[:1]]
-    shop, server = learn([*some, *ward[1:]])
-    agreed = shop.method.agreed
+    engine, server = learn([*some, *ward[1:]])
+    agreed = engine.method.agreed
     names = agreed.shared["ward"].names
     shared = {"ward": SharedFeatures(names, tuple(range(len(names))))}
     apart = Agreement(agreed.settings, shared, agreed.task, agreed.seed)
@@ -521,7 +521,7 @@ def test_one_basis_serves_clients_with_private_features_too(ward, monkeypatch):
     found = []
     for most_rows in (0.0, 1e9):
         monkeypatch.setattr(peers, "MOST_ROWS", most_rows)
-        shop, server = learn(few)
-        model = LinkedClient(shop.method.agreed, server.shared, few[0]).model()
+        engine, server = learn(few)
+        model = LinkedClient(engine.method.agreed, server.shared, few[0]).model()
         found.append(apply_mix(model, few[0].test.x))
     torch.testing.assert_close(*found, rtol=0, atol=1e-8)

@@ -70,7 +70,7 @@ class Gaussian:
 
     @property
     def is_diagonal(self) -> bool:
-        """Whether the factor holds only a diagonal."""
+        """True if the factor holds only a diagonal."""
         return self.factor.ndim == self.mean.ndim
 
     @property

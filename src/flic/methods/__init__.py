@@ -27,8 +27,16 @@ class Methods(Mapping[str, "type[Method]"]):
         self._homes = homes
 
     def __getitem__(self, name: str) -> "type[Method]":
-        module, kind = self._homes[name].split(":")
-        return getattr(import_module(module), kind)
+        module, _, kind = self._homes[name].partition(":")
+        try:
+            return getattr(import_module(module), kind)
+        except (ImportError, AttributeError) as error:
+            if name in _OWN:
+                raise
+            raise ConfigError(
+                f"method {name!r} comes from another package, as {self._homes[name]!r}, and cannot "
+                f"be imported ({error}); expected module:Class. Repair or remove that package."
+            ) from error
 
     def __contains__(self, name: object) -> bool:
         return name in self._homes
@@ -77,7 +85,7 @@ def build_method(
         raise ConfigError(f"method is {name!r}; expected one of {', '.join(METHODS)}.")
     task = population.task.name
     if task not in METHODS[name].tasks:
-        able = [method for method, kind in METHODS.items() if task in kind.tasks]
+        able = [method for method in _OWN if task in METHODS[method].tasks]
         raise ConfigError(
             f"method is {name!r}, which does {' and '.join(METHODS[name].tasks)}; these data ask "
             f"for {task}. Choose one of {', '.join(able)}."

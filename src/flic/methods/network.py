@@ -1,7 +1,6 @@
-"""Common part of all methods that train networks, with the plain training of g_θ ∘ φ.
+"""Methods that train networks: the server half, the steps of a run, and predictions.
 
-One visit: start from the shared part, descend on the private part, descend on the shared part,
-send it. A method adds its own loss terms and shared tensors through the hooks at the end.
+The client half, and the hooks for what a method adds to it, is `flic.methods.training`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,9 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flic.data.client_data import ClientData, Split
+from flic.data.client_data import Split
 from flic.data.stacked import StackedData, StackedRows
-from flic.method_settings import Duration
 from flic.methods.protocol import (
     Entry,
     ServerState,
@@ -21,7 +19,6 @@ from flic.methods.protocol import (
     Stage,
     Step,
     Update,
-    Visit,
     VisitContext,
     check_update,
     gather_entries,
@@ -29,7 +26,6 @@ from flic.methods.protocol import (
     weighted_mean,
 )
 from flic.methods.training import NetworkTraining
-from flic.networks.base import Embedding
 from flic.networks.head import mask_to_own_classes
 from flic.seeding import generator
 
@@ -76,98 +72,55 @@ class NetworkMethod(NetworkTraining):
         by_rows = self.settings.training.client_weight == "rows"
         return (self.population.total_rows if by_rows else everyone) * active / everyone
 
-    # ---- the client half -----------------------------------------------------------------
+    # ---- the programme -------------------------------------------------------------------
 
-    def init_client(self, client: ClientData, embedding: Embedding) -> dict[str, Tensor]:
-        rng = generator(self.seed, "client", client.name, "init")
-        phi = embedding.init(client.schema.dim, rng=rng, dtype=self.dtype)
-        theta = self.model.init(rng=rng, dtype=self.dtype)
-        return phi | {n: theta[n] for n in theta if n in self.personal_names}
+    #: Stages before the preparation, each once.
+    first_stages: Sequence[Stage] = ()
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> dict[str, Stage]:
         joint = bool(self.joint_names())
-        return (
+        own = (
             Stage("prepare", self.prepare, self.aggregate, sends=joint),
             Stage("update", self.client_update, self.aggregate, who="active"),
             Stage("realign", self.realign, self.aggregate, sends=joint),
             Stage("adapt", self.adapt, self.aggregate, sends=False),
         )
+        return {stage.name: stage for stage in (*self.first_stages, *own)}
 
     def programme(self, rounds: int, *, final_round: bool) -> list[Step]:
         """Pre-training, rounds, and a last one in which nothing is sent."""
-        again = (self.stage("realign"),) if self._realigns else ()
-        training = (self.stage("update"), *again)
+        again = (self.stages["realign"],) if self._has_realign_stage else ()
+        training = (self.stages["update"], *again)
         before = self.steps_before()
         updates = [Step("update", t, training) for t in range(1, rounds + 1)]
         last = Step("evaluate", rounds + 1, measured="always")
         if final_round:
-            last = Step("adapt", rounds + 1, (self.stage("adapt"), *again), "always")
+            last = Step("adapt", rounds + 1, (self.stages["adapt"], *again), "always")
         return [*before, *updates, last]
 
     def steps_before(self) -> list[Step]:
         """Steps before round 1: all clients prepare, and are measured for comparison."""
-        if not (self.warms_up and self.settings.pretraining.epochs):
-            return [Step("prepare", 0)]
-        numbers = range(1 - self.warm_up_parts, 1)
-        prepare = (self.stage("prepare"),)
-        return [Step("prepare", t, prepare, "never" if t else "when due") for t in numbers]
-
-    #: Number of parts of the preparation, with an average after each.
-    warm_up_parts = 1
+        prepares = self.warms_up and self.settings.pretraining.epochs
+        parts = [(self.stages["prepare"],)] * self.warm_up_parts if prepares else [()]
+        work = [*((stage,) for stage in self.first_stages), *parts]
+        return [
+            Step("prepare", t, own, "never" if t else "when due")
+            for t, own in enumerate(work, 1 - len(work))
+        ]
 
     #: Whether the method has the whole budget in any case, as FLIC has.
     always_warms_up: ClassVar[bool] = False
 
-    #: Whether every step of the shared phase sees all rows of a client.
-    anchors_see_all_rows = False
-
     @property
     def warms_up(self) -> bool:
-        """Whether the method has the whole budget."""
+        """True if the method has the whole budget."""
         return self.always_warms_up or self.settings.training.baseline_budget == "equal"
 
     @property
-    def _realigns(self) -> bool:
+    def _has_realign_stage(self) -> bool:
         again = self.settings.alignment.realign_epochs > 0 and not self.settings.embedding.frozen
         return self.warms_up and again
-
-    def prepare(self, context: VisitContext) -> Visit:
-        """Plain training for the epochs FLIC spends on pre-training φ, for an equal budget."""
-        epochs, parts = self.settings.pretraining.epochs, self.warm_up_parts
-        done = context.server.round + parts - 1
-        share = epochs * (done + 1) // parts - epochs * done // parts
-        return self._warm_up(context, share)
-
-    def realign(self, context: VisitContext) -> Visit:
-        """Plain training for the epochs FLIC spends on re-alignment, for an equal budget."""
-        return self._warm_up(context, self.settings.alignment.realign_epochs)
-
-    def _warm_up(self, context: VisitContext, epochs: int) -> Visit:
-        plan = self.plan(context, Duration(epochs=epochs), self.settings.pretraining.batch_size)
-        shared = self.each_shared(context)
-        private, shared, losses = self.train_private(context, plan, shared, frozen=False)
-        updates = self.updates(context, private, shared) if self.joint_names() else []
-        return Visit(Stack(context.stack.embedding, private), updates, losses)
-
-    def client_update(self, context: VisitContext) -> Visit:
-        """One round of an active client.  Paper: algo:FLIC-FEDREP, steps 4-16."""
-        local, after = self.durations(context.server.round)
-        plan = self.plan(context, local, self.settings.training.batch_size)
-        private, shared, losses = self.train_private(context, plan, self.each_shared(context))
-        plan = self.plan(
-            context, after, self.settings.training.batch_size, whole=self.anchors_see_all_rows
-        )
-        shared = self.train_shared(context, plan, private, shared)
-        updates = self.updates(context, private, shared)
-        return Visit(Stack(context.stack.embedding, private), updates, losses)
-
-    def adapt(self, context: VisitContext) -> Visit:
-        """Local parameters trained once more from the final shared part; nothing leaves."""
-        plan = self.plan(context, self.settings.training.local, self.settings.training.batch_size)
-        shared = self.each_shared(context)
-        private, _, losses = self.train_private(context, plan, shared, jointly=False)
-        return Visit(Stack(context.stack.embedding, private), [], losses)
 
     def predict(
         self, server: ServerState, stack: Stack, data: StackedData, splits: Sequence[Split]
@@ -179,8 +132,10 @@ class NetworkMethod(NetworkTraining):
             phi = self.phi(context, stack.private, shared)
             latent = stack.embedding.apply(phi, rows.x, rows=rows.counts)
             scores = self.score(context, stack.private, shared, latent)
-            outputs = data.task.num_outputs
-            held = torch.zeros(len(data), outputs + 1, dtype=torch.bool)
-            held.scatter_(1, data.classes.where(data.holds, outputs), value=True)
-            scores = data.task.decode(mask_to_own_classes(scores, held[:, :-1]))
+            if self.settings.model.predict_among == "held":
+                outputs = data.task.num_outputs
+                held = torch.zeros(len(data), outputs + 1, dtype=torch.bool)
+                held.scatter_(1, data.classes.where(data.holds, outputs), value=True)
+                scores = mask_to_own_classes(scores, held[:, :-1])
+            scores = data.task.decode(scores)
         return [scores[i, :n] for i, n in enumerate(rows.counts)]

@@ -23,6 +23,7 @@ from flic.errors import IncompatibleUpdate
 from flic.method_settings import MethodSettings
 from flic.networks.base import Embedding
 from flic.networks.descent import Losses
+from flic.notation import counted
 from flic.shapes import Named
 
 Generators = Sequence[torch.Generator]
@@ -162,7 +163,7 @@ class Step:
 
     @property
     def sends(self) -> bool:
-        """Whether anything leaves the clients in it."""
+        """True if anything leaves the clients in it."""
         return any(stage.sends for stage in self.stages)
 
 
@@ -184,12 +185,8 @@ class Method(ABC):
 
     @property
     @abstractmethod
-    def stages(self) -> Sequence[Stage]:
-        """All work that the method has for clients."""
-
-    def stage(self, name: str) -> Stage:
-        """The stage of that name."""
-        return next(stage for stage in self.stages if stage.name == name)
+    def stages(self) -> Mapping[str, Stage]:
+        """All work that the method has for clients, by name."""
 
     @abstractmethod
     def programme(self, rounds: int, *, final_round: bool) -> list[Step]:
@@ -227,7 +224,7 @@ def check_update(server: ServerState, update: Update, fixed: frozenset[str] = fr
         if name not in server.shared:
             raise IncompatibleUpdate(
                 f"{who} holds {name!r}, which the server does not share. Only "
-                f"{len(server.shared)} shared names may leave a client; drop it."
+                f"{counted(len(server.shared), 'shared name')} may leave a client; drop it."
             )
         known = server.shared[name]
         if entry.value.shape != known.shape or entry.value.dtype != known.dtype:

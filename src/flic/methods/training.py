@@ -1,10 +1,12 @@
-"""Training of g_θ ∘ φ in one visit: the local phase, the shared phase, and what is sent.
+"""Client half of all methods that train networks: the plain training of g_θ ∘ φ in one visit.
 
-Paper: algo:FLIC-FEDREP, steps 4-16. Methods add loss terms and shared tensors through the hooks at
-the end; `flic.methods.network` has the stages that call these parts.
+Paper: algo:FLIC-FEDREP, steps 4-16. One visit: start from the shared part, descend on the private
+part, descend on the shared part, send it. Methods add loss terms and shared tensors through the
+hooks at the end; `flic.methods.network` has the server half.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -12,30 +14,53 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flic.data.batches import Batch, BatchPlan
+from flic.data.client_data import ClientData
 from flic.data.stacked import StackedData
 from flic.method_settings import Duration, MethodSettings
 from flic.methods.protocol import (
     Entry,
     Method,
     Population,
+    Stack,
     Update,
+    Visit,
     VisitContext,
 )
+from flic.networks.base import Embedding
 from flic.networks.descent import Losses, LossFn, descend
 from flic.networks.head import data_loss
 from flic.networks.sharing import SplitModel, personalisation
 from flic.networks.sharing.rule import under
+from flic.seeding import generator
 from flic.shapes import Named
 
 
+@dataclass(frozen=True)
+class LossInputs:
+    """Everything that the loss of one batch can read, of the clients that still work."""
+
+    context: VisitContext
+    private: Named
+    shared: Named
+    theta: Named  # of g
+    latent: Float[Tensor, "clients rows k"]  # φ of the batch
+    batch: Batch
+
+
 class NetworkTraining(Method):
-    """The parts of a visit of clients that train networks with a personalisation rule."""
+    """Visits to clients that train networks with a personalisation rule."""
 
     #: Whether the network has a hidden layer; None leaves it to `model.hidden_layer`.
     hidden_layer: ClassVar[bool | None] = None
 
     #: The personalisation rule; None leaves it to `training.personalisation`.
     rule_name: ClassVar[str | None] = None
+
+    #: Number of parts of the preparation, with an average after each.
+    warm_up_parts = 1
+
+    #: Whether every step of the shared phase sees all rows of a client.
+    anchors_see_all_rows = False
 
     def __init__(
         self, settings: MethodSettings, population: Population, *, seed: int, dtype: torch.dtype
@@ -55,6 +80,51 @@ class NetworkTraining(Method):
         names = self.model.init(rng=torch.Generator(), dtype=dtype).keys()
         self.shared_names = self.rule.shared_names(names)
         self.personal_names = self.rule.personal_names(names)
+
+    # ---- the client half -----------------------------------------------------------------
+
+    def init_client(self, client: ClientData, embedding: Embedding) -> dict[str, Tensor]:
+        rng = generator(self.seed, "client", client.name, "init")
+        phi = embedding.init(client.schema.dim, rng=rng, dtype=self.dtype)
+        theta = self.model.init(rng=rng, dtype=self.dtype)
+        return phi | {n: theta[n] for n in theta if n in self.personal_names}
+
+    def prepare(self, context: VisitContext) -> Visit:
+        """Plain training for the epochs FLIC spends on pre-training φ, for an equal budget."""
+        epochs, parts = self.settings.pretraining.epochs, self.warm_up_parts
+        done = context.server.round + parts - 1
+        share = epochs * (done + 1) // parts - epochs * done // parts
+        return self._warm_up(context, share)
+
+    def realign(self, context: VisitContext) -> Visit:
+        """Plain training for the epochs FLIC spends on re-alignment, for an equal budget."""
+        return self._warm_up(context, self.settings.alignment.realign_epochs)
+
+    def _warm_up(self, context: VisitContext, epochs: int) -> Visit:
+        plan = self.plan(context, Duration(epochs=epochs), self.settings.pretraining.batch_size)
+        shared = self.each_shared(context)
+        private, shared, losses = self.train_private(context, plan, shared, frozen=False)
+        updates = self.updates(context, private, shared) if self.joint_names() else []
+        return Visit(Stack(context.stack.embedding, private), updates, losses)
+
+    def client_update(self, context: VisitContext) -> Visit:
+        """One round of an active client.  Paper: algo:FLIC-FEDREP, steps 4-16."""
+        local, after = self.durations(context.server.round)
+        plan = self.plan(context, local, self.settings.training.batch_size)
+        private, shared, losses = self.train_private(context, plan, self.each_shared(context))
+        plan = self.plan(
+            context, after, self.settings.training.batch_size, whole=self.anchors_see_all_rows
+        )
+        shared = self.train_shared(context, plan, private, shared)
+        updates = self.updates(context, private, shared)
+        return Visit(Stack(context.stack.embedding, private), updates, losses)
+
+    def adapt(self, context: VisitContext) -> Visit:
+        """Local parameters trained once more from the final shared part; nothing leaves."""
+        plan = self.plan(context, self.settings.training.local, self.settings.training.batch_size)
+        shared = self.each_shared(context)
+        private, _, losses = self.train_private(context, plan, shared, jointly=False)
+        return Visit(Stack(context.stack.embedding, private), [], losses)
 
     # ---- parts of a visit ----------------------------------------------------------------
 
@@ -173,7 +243,7 @@ class NetworkTraining(Method):
         latent = context.stack.embedding.apply(phi, batch.x, masks=masks, rows=batch.row_counts)
         theta = self.theta(private, shared)
         terms = {"data": data_loss(self.model.apply(theta, latent), batch)}
-        return terms | self.extra_terms(context, private, shared, theta, latent, batch)
+        return terms | self.extra_terms(LossInputs(context, private, shared, theta, latent, batch))
 
     def masks(self, context: VisitContext, batch: Batch) -> Sequence[Tensor]:
         """Dropout factors of the working clients."""
@@ -221,17 +291,9 @@ class NetworkTraining(Method):
         del context
         return self.model.apply(self.theta(private, shared), latent)
 
-    def extra_terms(
-        self,
-        context: VisitContext,
-        private: Named,
-        shared: Named,
-        theta: Named,
-        latent: Float[Tensor, "clients rows k"],
-        batch: Batch,
-    ) -> Losses:
-        """Loss terms beside the data loss, for the clients that still work."""
-        del context, private, shared, theta, latent, batch
+    def extra_terms(self, inputs: LossInputs) -> Losses:
+        """Loss terms beside the data loss."""
+        del inputs
         return {}
 
     def entries(

@@ -20,6 +20,7 @@ from flic.errors import DataError
 from flic.method_settings import MethodSettings
 from flic.methods.protocol import Method, Population, ServerState, Stack, Stage, Step
 from flic.networks.base import Embedding
+from flic.notation import counted
 
 
 class PerClientEstimator(Method):
@@ -45,8 +46,8 @@ class PerClientEstimator(Method):
         return {}
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
-        return ()
+    def stages(self) -> dict[str, Stage]:
+        return {}
 
     def programme(self, rounds: int, *, final_round: bool) -> list[Step]:
         """An evaluation only: prediction does the fitting, and nothing is shared."""
@@ -62,7 +63,7 @@ class PerClientEstimator(Method):
 
     @property
     def is_regression(self) -> bool:
-        """Whether labels are real responses."""
+        """True if labels are real responses."""
         return isinstance(self.population.task, Regression)
 
     def _scores(self, client: ClientData, split: Split) -> Tensor:
@@ -83,10 +84,11 @@ class PerClientEstimator(Method):
         try:
             return self.estimator().fit(x, y)
         except ValueError as error:
-            kinds = "" if self.is_regression else f" of {len(client.classes)} classes"
+            kinds = "" if self.is_regression else f" of {counted(len(client.classes), 'class')}"
             raise DataError(
-                f"client {client.name!r} has {len(y)} training rows{kinds}, and {self.name} cannot "
-                f"be fitted to them: {error} Give the client more rows, or leave the method out."
+                f"client {client.name!r} has {counted(len(y), 'training row')}{kinds}, and "
+                f"{self.name} cannot be fitted to them: {error} Give the client more rows, or "
+                "leave the method out."
             ) from error
 
 

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flic.data.batches import Batch
 from flic.methods.network import NetworkMethod
 from flic.methods.protocol import Entry, ServerState, VisitContext
+from flic.methods.training import LossInputs
 from flic.networks.descent import Losses
 from flic.seeding import generator
 from flic.shapes import Named
@@ -35,18 +35,10 @@ class FedHeNN(NetworkMethod):
         kernel = torch.zeros(rows, rows, dtype=self.dtype)
         return ServerState(0, {PROBES: probes, KERNEL: kernel})
 
-    def extra_terms(
-        self,
-        context: VisitContext,
-        private: Named,
-        shared: Named,
-        theta: Named,
-        latent: Tensor,
-        batch: Batch,
-    ) -> Losses:
+    def extra_terms(self, inputs: LossInputs) -> Losses:
         """η (1 − CKA) of each client."""
-        del shared, latent
-        own = self._kernel(context, private, theta, clients=len(batch.x))
+        context, clients = inputs.context, len(inputs.batch.x)
+        own = self._kernel(context, inputs.private, inputs.theta, clients=clients)
         average = context.server.shared[KERNEL]
         return {"cka": self.settings.fedhenn.weight * (1 - cka(own, average))}
 

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from functools import partial
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
-from flic.data.batches import Batch
 from flic.data.stacked import StackedData
 from flic.method_settings import Duration, MethodSettings
 from flic.methods.flic.anchors import (
@@ -24,22 +23,26 @@ from flic.methods.flic.anchors import (
     mean_name,
 )
 from flic.methods.flic.losses import alignment_loss
-from flic.methods.flic.schemes import scheme_of
+from flic.methods.flic.meta import ByMetaClass
+from flic.methods.flic.response import ByResponse
+from flic.methods.flic.scheme import AnchorScheme, ByClass
 from flic.methods.network import NetworkMethod
 from flic.methods.protocol import (
     Entry,
     Population,
     ServerState,
     Stack,
-    Stage,
-    Step,
     Visit,
     VisitContext,
 )
+from flic.methods.training import LossInputs
 from flic.networks.descent import Losses, descend
 from flic.networks.sharing.rule import under
 from flic.seeding import generator
 from flic.shapes import Named
+
+SCHEMES: tuple[type[AnchorScheme], ...] = (ByResponse, ByMetaClass, ByClass)
+"""Anchor schemes, of which the first that fits is taken; a new one is a file and an entry here."""
 
 
 class Flic(NetworkMethod):
@@ -49,8 +52,9 @@ class Flic(NetworkMethod):
         self, settings: MethodSettings, population: Population, *, seed: int, dtype: torch.dtype
     ) -> None:
         super().__init__(settings, population, seed=seed, dtype=dtype)
-        self.scheme = scheme_of(settings, population, dtype=dtype)
-        self.fixed = self.scheme.fixed
+        kind = next(kind for kind in SCHEMES if kind.fits(settings, population.task))
+        self.scheme = kind(settings, population, dtype=dtype)
+        self.fixed, self.first_stages = self.scheme.fixed, self.scheme.stages()
 
     # ---- the server half -----------------------------------------------------------------
 
@@ -77,16 +81,6 @@ class Flic(NetworkMethod):
     # ---- the client half -----------------------------------------------------------------
 
     always_warms_up = True
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        return (*self.scheme.stages(), *super().stages)
-
-    def steps_before(self) -> list[Step]:
-        before, asked = super().steps_before(), self.scheme.stages()
-        first = before[0].round - len(asked)
-        questions = [Step("prepare", first + i, (s,), "never") for i, s in enumerate(asked)]
-        return [*questions, *before]
 
     def prepare(self, context: VisitContext) -> Visit:
         """φ_i fitted to the initial anchors.  Paper: sec:alignment, append:models."""
@@ -126,7 +120,7 @@ class Flic(NetworkMethod):
         """Copies of α and of the anchors, one per client."""
         config = self.settings.anchors
         anchors = Anchors.of(context.server.shared, config, self.scheme.num_anchors)
-        anchors = anchors.copies(self.anchor_of(self.scheme.seen(context)))
+        anchors = anchors.take(self.anchor_of(self.scheme.seen(context)))
         factor = {} if anchors.factor is None else {FACTOR: anchors.factor}
         return {**super().each_shared(context), MEAN: anchors.mean, **factor}
 
@@ -142,22 +136,15 @@ class Flic(NetworkMethod):
         learnt = {MEAN} if self.settings.anchors.covariance == "identity" else {MEAN, FACTOR}
         return super().apart_names() | learnt
 
-    def extra_terms(
-        self,
-        context: VisitContext,
-        private: Named,
-        shared: Named,
-        theta: Named,
-        latent: Float[Tensor, "clients rows k"],
-        batch: Batch,
-    ) -> Losses:
+    def extra_terms(self, inputs: LossInputs) -> Losses:
         """λ₁ and λ₂ terms of eq:PFL_ERM_reg."""
         alignment, terms = self.settings.alignment, {}
+        context, shared, batch = inputs.context, inputs.shared, inputs.batch
         if alignment.weight:
-            targets = self.scheme.targets(context, shared, latent, batch)
-            terms["alignment"] = alignment.weight * alignment_loss(latent, batch, targets)
+            targets = self.scheme.targets(context, shared, inputs.latent, batch)
+            terms["alignment"] = alignment.weight * alignment_loss(inputs.latent, batch, targets)
         if alignment.calibration_weight:
-            apply = partial(self.model.apply, theta)
+            apply = partial(self.model.apply, inputs.theta)
             loss = self.scheme.calibration(context, shared, apply, batch)
             terms["calibration"] = alignment.calibration_weight * loss
         return terms

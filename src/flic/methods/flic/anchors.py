@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from flic.errors import ConfigError
 from flic.gaussians import Gaussian, bures_barycentre, sqrtm
 from flic.method_settings import AnchorConfig
 from flic.methods.protocol import Entry
+from flic.notation import counted
 from flic.shapes import Named
 
 MEAN, FACTOR = "anchors.mean", "anchors.factor"
@@ -60,7 +61,7 @@ def _initial_means(
     if num_classes > latent_dim:
         raise ConfigError(
             f"anchors.layout is 'equidistant' with {num_classes} classes in a latent space of "
-            f"{latent_dim} dimensions; at most {latent_dim} means can be mutually equidistant. "
+            f"{counted(latent_dim, 'dimension')}; only as many means can be mutually equidistant. "
             "Raise embedding.latent_dim or use anchors.layout = 'random'."
         )
     # Orthonormal directions at the typical length of a random mean: all distances are equal.
@@ -83,10 +84,10 @@ class Anchors:
             return cls(mean, None)
         return cls(mean, torch.stack([shared[factor_name(c)] for c in range(num_classes)]))
 
-    def copies(self, anchor_of: Int[Tensor, "clients classes"]) -> "Anchors":
-        """A copy per client, in the order of its own classes."""
-        factor = None if self.factor is None else self.factor[anchor_of]
-        return Anchors(self.mean[anchor_of], factor)
+    def take(self, places: Tensor | tuple[Tensor, ...]) -> "Anchors":
+        """Copies of the anchors at these places."""
+        factor = None if self.factor is None else self.factor[places]
+        return Anchors(self.mean[places], factor)
 
     def gaussian(self, config: AnchorConfig) -> Gaussian:
         """The anchors as one batch of Gaussians."""

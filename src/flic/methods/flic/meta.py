@@ -32,6 +32,7 @@ from flic.methods.protocol import (
     gather_entries,
     weighted_mean,
 )
+from flic.notation import counted
 from flic.shapes import Named
 
 MAP = "meta_classes"
@@ -217,8 +218,8 @@ def _refuse_impossible(settings: MethodSettings, num_classes: int) -> None:
     given, num = settings.anchors.meta_classes, settings.anchors.num_meta
     if isinstance(given, tuple) and len(given) != num_classes:
         raise ConfigError(
-            f"anchors.meta_classes lists {len(given)} meta-classes on data with {num_classes} "
-            "classes; expected one for each class, in the order of the classes."
+            f"anchors.meta_classes lists {counted(len(given), 'meta-class')} on data with "
+            f"{num_classes} classes; expected one for each class, in the order of the classes."
         )
     if num is not None and num > num_classes:
         raise ConfigError(
@@ -228,7 +229,7 @@ def _refuse_impossible(settings: MethodSettings, num_classes: int) -> None:
     by_anchor = settings.model.predict_by == "nearest-anchor"
     if num is not None and num < num_classes and by_anchor:
         raise ConfigError(
-            f"model.predict_by is 'nearest-anchor' with {num} anchors for {num_classes} classes; "
-            "expected 'head', since classes of one meta-class have one anchor. Set "
+            f"model.predict_by is 'nearest-anchor' with {counted(num, 'anchor')} for {num_classes} "
+            "classes; expected 'head', since classes of one meta-class have one anchor. Set "
             "model.predict_by = 'head', also over the preset 'recommended'."
         )

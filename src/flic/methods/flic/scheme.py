@@ -15,6 +15,7 @@ from flic.data.batches import Batch
 from flic.data.client_data import ClientData
 from flic.data.stacked import StackedData
 from flic.data.task import Task
+from flic.errors import ConfigError
 from flic.gaussians import Gaussian
 from flic.method_settings import MethodSettings
 from flic.methods.flic.anchors import FACTOR, MEAN, Anchors
@@ -37,10 +38,16 @@ class AnchorScheme(ABC):
         self, settings: MethodSettings, population: Population, *, dtype: torch.dtype
     ) -> None:
         self.settings, self.population, self.dtype = settings, population, dtype
+        is_whole = settings.anchors.average_covariance == "barycentre"
+        if settings.training.average == "trimmed" and is_whole:
+            raise ConfigError(
+                "training.average is 'trimmed' and anchors.average_covariance is 'barycentre', "
+                "which counts every covariance whole; expected 'factors'. Change one of them."
+            )
 
     @classmethod
     def fits(cls, settings: MethodSettings, task: Task) -> bool:
-        """Whether the scheme is the one for these settings and labels."""
+        """Return whether the scheme is the one for these settings and labels."""
         del settings, task
         return True
 
@@ -127,7 +134,7 @@ class ByClass(AnchorScheme):
 
     def predict(self, context: VisitContext, shared: Named, latent: Tensor) -> Tensor:
         del context
-        anchors = self.all_anchors(shared)
+        anchors = Anchors(shared[MEAN], shared.get(FACTOR)).gaussian(self.settings.anchors)
         each = [anchors[:, c].log_density(latent) for c in range(self.num_anchors)]
         return torch.stack(each, dim=-1)
 
@@ -135,12 +142,9 @@ class ByClass(AnchorScheme):
         del context
         return client.class_counts
 
-    def all_anchors(self, shared: Named) -> Gaussian:
-        """Each client's own copies of all anchors."""
-        return Anchors(shared[MEAN], shared.get(FACTOR)).gaussian(self.settings.anchors)
-
     def slot_anchors(self, context: VisitContext, shared: Named) -> Gaussian:
         """Anchors of each client's own classes, slot by slot; unused slots hold any anchor."""
         clients = torch.arange(len(shared[MEAN]))[:, None]
         slots = self.seen(context).classes[: len(clients)].clamp_min(0)
-        return self.all_anchors(shared)[clients, slots]
+        anchors = Anchors(shared[MEAN], shared.get(FACTOR)).take((clients, slots))
+        return anchors.gaussian(self.settings.anchors)

@@ -43,7 +43,7 @@ class PooledSums:
 
     @cached_property
     def is_of_one_block(self) -> bool:
-        """Whether the same rows are behind every entry of the scatter."""
+        """True if the same rows are behind every entry of the scatter."""
         dof = self.sums.dof
         return float(dof.min()) == float(dof.max()) > 0
 

@@ -96,12 +96,12 @@ class ClientSums:
 
     @cached_property
     def is_linked(self) -> Bool[Tensor, " own"]:
-        """Whether peers sent sums of each of the client's features."""
+        """True for those of the client's features of which peers sent sums."""
         return self.others.count.sum(0)[: self.dim] > 0
 
     @cached_property
     def has_links(self) -> bool:
-        """Whether anything is shared."""
+        """True if anything is shared."""
         return bool(self.is_linked.any())
 
     # ---- sums ------------------------------------------------------------------------------

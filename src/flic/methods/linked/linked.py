@@ -120,13 +120,13 @@ class Linked(Method):
         return {}
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
-        return (Stage("prepare", self.prepare, self.aggregate, sums=True),)
+    def stages(self) -> dict[str, Stage]:
+        return {"prepare": Stage("prepare", self.prepare, self.aggregate, sums=True)}
 
     def programme(self, rounds: int, *, final_round: bool) -> list[Step]:
         """Three uploads and an evaluation, without rounds."""
         del rounds, final_round
-        uploads = [Step("prepare", t, self.stages, "never") for t in (-2, -1, 0)]
+        uploads = [Step("prepare", t, (*self.stages.values(),), "never") for t in (-2, -1, 0)]
         return [*uploads, Step("evaluate", 1, measured="always")]
 
     def prepare(self, context: VisitContext) -> Visit:
@@ -140,7 +140,7 @@ class Linked(Method):
         return Visit(context.stack, updates, {})
 
     def _tells(self, client: ClientData) -> bool:
-        """Whether the client has enough rows to send likelihoods, which rest on all of them."""
+        """Return whether the client has enough rows to send likelihoods, which use all of them."""
         return len(client.train) >= self.agreed.settings.min_rows
 
     def _sums(self, server: ServerState, client: ClientData) -> dict[str, Entry]:

@@ -86,7 +86,7 @@ def others_at(pool: ClientSums, side: PeerSide, places: Int[Tensor, " p"]) -> Pe
 
 
 def _few(pool: ClientSums, everyone: PooledSums, side: PeerSide, rows: Tensor) -> bool:
-    """Whether the pooled eigenbasis is of use: all hold all, and the client's rows are few.
+    """Return whether the pooled eigenbasis is of use: all hold all, and the client has few rows.
 
     Peers may send nothing of their scatter; then the pooled one is the client's own.
     """

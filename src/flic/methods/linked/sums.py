@@ -154,7 +154,7 @@ class Moments(Totals):
 
     @property
     def varies(self) -> Bool[Tensor, " p"]:
-        """Whether each feature is known to vary within classes."""
+        """True for the features that are known to vary within classes."""
         return (self.dof.diagonal() > 0) & (self._spread > _NONE * self.mean.abs())
 
     @property
