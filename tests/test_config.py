@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from flic.config import load_config, parse_assignment, resolve, validate
+from flic.config import load_config, resolve, validate
 from flic.errors import ConfigError
+from flic.flower.federation_settings import FederationSettings
 from flic.method_settings import Duration
 from flic.methods import METHODS
-from flic.settings import merge
+from flic.settings import merge, parse_assignment, validated
 
 DATA = {"problem": "noisy-features", "num_clients": 5}
 EXPERIMENTS = sorted((Path(__file__).parents[1] / "experiments").glob("*.toml"))
@@ -151,25 +152,48 @@ def test_every_problem_is_listed_with_key_value_and_expectation():
     lines = said.splitlines()
     assert lines[0] == "run.toml:"
     assert len(lines) == 6
-    assert "  training.rounds: got -1; input should be greater than or equal to 0" in lines
+    assert "  training.rounds: got -1; expected 0 or more" in lines
     assert (
         '  training.local: got "soon"; expected a length such as "10 epochs" or "25 steps"' in lines
     )
-    assert "  training.participation: got 2; input should be less than or equal to 1" in lines
-    assert (
-        "  embedding.laten_dim: unknown key; expected one of latent_dim, hidden, dropout, frozen"
-        in lines
-    )
-    assert any(
-        line.startswith('  seed: got "many"; input should be a valid integer') for line in lines
-    )
+    assert "  training.participation: got 2; expected 1 or less" in lines
+    known = "latent_dim, hidden, dropout, drops, activation, frozen"
+    assert f"  embedding.laten_dim: unknown key; expected one of {known}" in lines
+    assert any(line.startswith('  seed: got "many"; expected a whole number') for line in lines)
+
+
+WRONG = {
+    "true or false": {"training": {"final_round": "yes"}},
+    "a whole number": {"training": {"rounds": 1.5}},
+    "a number": {"alignment": {"weight": "much"}},
+    "a finite number": {"training": {"participation": math.nan}},
+    "less than 1": {"embedding": {"dropout": 1}},
+    "more than 0": {"training": {"optimiser": {"learning_rate": 0}}},
+    "a list": {"embedding": {"hidden": 64}},
+    "a text": {"method": 7},
+    "another entry": {"data": {"problem": "digits", "rows_per_class": [1]}},
+    "2 or fewer entries": {"data": {"problem": "digits", "rows_per_class": [1, 2, 3]}},
+}
+
+
+@pytest.mark.parametrize("expected", WRONG)
+def test_expectations_are_in_plain_words(expected):
+    [_, said] = refusal(**WRONG[expected]).splitlines()
+    assert said.endswith(f"; expected {expected}")
+
+
+def test_a_problem_of_all_settings_has_no_key_before_it():
+    with pytest.raises(
+        ConfigError, match=r"^federation.json:\n  classes are \['a'\]; expected two"
+    ):
+        validated(FederationSettings, {"classes": ["a"]}, source="federation.json")
 
 
 def test_choices_are_spelt_out():
-    assert "engine.dtype: got \"float16\"; input should be 'float32' or 'float64'" in refusal(
+    assert "engine.dtype: got \"float16\"; expected 'float32' or 'float64'" in refusal(
         engine={"dtype": "float16"}
     )
-    assert "preset: got \"best\"; input should be 'paper', 'authors' or 'recommended'" in refusal(
+    assert "preset: got \"best\"; expected 'paper', 'authors' or 'recommended'" in refusal(
         preset="best"
     )
 
@@ -183,16 +207,17 @@ def test_unknown_methods_and_rules_are_answered_with_the_known_ones():
 
 
 def test_a_section_that_is_no_section():
-    assert "training: got 5; input should be a table of settings" in refusal(training=5)
+    assert "training: got 5; expected a table of settings" in refusal(training=5)
 
 
 def test_data_are_needed_and_checked():
     with pytest.raises(ConfigError, match="data: missing; this key is needed"):
         resolve({})
-    assert "data.num_clients: got 0; input should be greater than or equal to 1" in refusal(
+    assert "data.num_clients: got 0; expected 1 or more" in refusal(
         data={"problem": "digits", "num_clients": 0}
     )
     assert 'data.problem: got "mnist"; expected one of noisy' in refusal(data={"problem": "mnist"})
+    assert "data.problem: missing; expected one of noisy" in refusal(data={"num_clients": 3})
     assert "classes_per_client is 1; expected from 2 to num_classes" in refusal(
         data={**DATA, "classes_per_client": 1}
     )

@@ -67,6 +67,13 @@ def test_sixty_levels_are_few():
     assert parse_json("[" * 60 + "]" * 60)
 
 
+def test_half_of_a_pair_of_escapes_is_no_text():
+    assert parse_json(r'"\ud83d\ude42"') == "🙂"
+    for text in (r'{"a": "\ud800"}', rb'{"\udc00": 1}'):
+        with pytest.raises(ValueError, match="surrogates"):
+            parse_json(text)
+
+
 DEEP = {
     "dots": "a" + ".a" * 20_000 + " = 1",
     "dots of a heading": "[" + "a." * 600 + "a]\nb = 1",

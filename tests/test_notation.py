@@ -1,4 +1,4 @@
-"""Values as TOML and JSON write them come back as they were."""
+"""Numbers of things in words; values as TOML and JSON write them come back as they were."""
 
 import json
 import math
@@ -6,9 +6,20 @@ import tomllib
 
 import pytest
 
-from flic.notation import json_values, toml_key, toml_list, toml_text
+from flic.notation import are, counted, json_values, toml_key, toml_list, toml_text
 
 NAMES = ["age", "a b", 'say "x"', "back\\slash", "tab\tnewline\n", "größe", "a.b", "", "#"]
+
+
+def test_numbers_of_things():
+    assert [counted(num, "row") for num in (0, 1, 2, 1200)] == [
+        "0 rows",
+        "1 row",
+        "2 rows",
+        "1,200 rows",
+    ]
+    assert [counted(num, "class") for num in (1, 3)] == ["1 class", "3 classes"]
+    assert [are(num) for num in (0, 1, 2)] == ["are", "is", "are"]
 
 
 @pytest.mark.parametrize("name", NAMES)

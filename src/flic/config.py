@@ -16,7 +16,7 @@ from flic.method_settings import MethodSettings, refuse_endless
 from flic.methods import METHODS
 from flic.networks.sharing import RULES
 from flic.presets import PRESETS
-from flic.settings import Section, merge, parse_assignment, read_toml, validated
+from flic.settings import Section, assigned, merge, read_toml, validated
 
 
 class EvaluationConfig(Section):
@@ -123,7 +123,4 @@ def resolve(raw: Mapping[str, Any], *, source: str = "configuration") -> RunConf
 
 def load_config(path: Path, assignments: Iterable[str] = ()) -> RunConfig:
     """Configuration from a TOML file, with `key=value` assignments on top."""
-    raw = read_toml(path)
-    for assignment in assignments:
-        raw = merge(raw, parse_assignment(assignment))
-    return resolve(raw, source=str(path))
+    return resolve(assigned(read_toml(path), assignments), source=str(path))

@@ -89,13 +89,15 @@ def parse_json(content: str | bytes) -> Any:
     """Values of a JSON text.
 
     Raises:
-        ValueError: it is no JSON, or nested too deep.
+        ValueError: it is no JSON, nested too deep, or has text that no file can hold.
     """
     try:
         value = json.loads(content)
     except RecursionError:
         raise too_deep() from None
     refuse_deep(value)
+    if b"\\u" in content if isinstance(content, bytes) else "\\u" in content:
+        json.dumps(value, ensure_ascii=False).encode()  # half of a pair of \u escapes fails here
     return value
 
 

@@ -1,4 +1,4 @@
-"""Values in the notation of TOML and JSON."""
+"""Values in words, TOML and JSON."""
 
 import json
 import math
@@ -7,6 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def counted(num: int, noun: str) -> str:
+    """A number of things, e.g. "1 client", "1,200 clients" or "3 classes"."""
+    ending = "" if num == 1 else "es" if noun.endswith("s") else "s"
+    return f"{num:,} {noun}{ending}"
+
+
+def are(num: int) -> str:
+    """The verb that goes with a number of things: "is" or "are"."""
+    return "is" if num == 1 else "are"
 
 
 def toml_list(names: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
@@ -22,6 +22,36 @@ _LONG_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MOST_LEVE
 
 _SHOWN = 200  # letters of a bad value
 
+_MOST_GIGABYTES = 10**9  # more would tell a reader nothing
+
+_EXPECTED = {
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "dict_type": "a table of settings",
+    "finite_number": "a finite number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "greater_than": "more than {gt:.10g}",
+    "greater_than_equal": "{ge:.10g} or more",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "less_than": "less than {lt:.10g}",
+    "less_than_equal": "{le:.10g} or less",
+    "list_type": "a list",
+    "literal_error": "{expected}",
+    "missing": "another entry",
+    "model_attributes_type": "a table of settings",
+    "model_type": "a table of settings",
+    "path_type": "a path",
+    "string_pattern_mismatch": "a text of the form {pattern}",
+    "string_too_short": "a longer text",
+    "string_type": "a text",
+    "too_long": "{max_length} or fewer entries",
+    "too_short": "{min_length} or more entries",
+    "tuple_type": "a list",
+}
+"""Pydantic's types of errors, and what is expected instead."""
 
 S = TypeVar("S", bound=BaseModel)
 
@@ -95,6 +125,14 @@ def parse_assignment(text: str) -> dict[str, Any]:
     return parsed
 
 
+def assigned(raw: Mapping[str, Any], assignments: Iterable[str] | None) -> dict[str, Any]:
+    """Settings with `key=value` assignments on top, each over those before it."""
+    found = dict(raw)
+    for assignment in assignments or ():
+        found = merge(found, parse_assignment(assignment))
+    return found
+
+
 def refuse_beyond_memory(needed: Mapping[str, int], *, source: str) -> None:
     """Refuse what does not fit into this machine's memory; `needed` has the least bytes by part.
 
@@ -105,14 +143,13 @@ def refuse_beyond_memory(needed: Mapping[str, int], *, source: str) -> None:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if total > memory:
         most = max(needed, key=lambda name: needed[name])
+        gigabytes = total // 2**30
+        known = f"at least {gigabytes:,} GB of memory"
+        size = known if gigabytes < _MOST_GIGABYTES else "more memory than any machine has"
         raise ConfigError(
-            f"{source}: takes at least {_gigabytes(total)} GB of memory, most of it for {most}; "
-            f"this machine has {_gigabytes(memory)} GB. Choose smaller numbers."
+            f"{source}: takes {size}, most of it for {most}; this machine has "
+            f"{memory // 2**30:,} GB. Choose smaller numbers."
         )
-
-
-def _gigabytes(size: int) -> str:
-    return f"{min(size // 2**30, 10**12):,}"  # larger numbers tell nothing more
 
 
 def strictly(model: type[S], raw: Mapping[str, Any]) -> S:
@@ -174,21 +211,39 @@ def explain(
     """
     variants = variants or {}
     location = [str(part) for part in problem["loc"]]
-    key = _cut(".".join(part for part in location if part not in variants)) or "the whole"
+    key = _cut(".".join(part for part in location if part not in variants))
     if problem["type"] == "extra_forbidden":
         known = _known_keys(location[:-1], model, variants)
         return f"{key}: unknown key; expected one of {', '.join(known)}"
-    if problem["type"] == "missing":
-        return f"{key}: missing; this key is needed"
     if problem["type"].startswith("union_tag"):
-        got = json.dumps(problem["ctx"].get("tag", "nothing"))
-        return f"{key}.problem: got {got}; expected one of {', '.join(variants)}"
+        tag = problem["ctx"].get("tag")
+        found = "missing" if tag is None else f"got {json.dumps(tag)}"
+        return f"{key}.problem: {found}; expected one of {', '.join(variants)}"
+    return ": ".join(filter(None, [key, _wrong(problem)]))
+
+
+def in_words(error: Exception) -> str:
+    """An error about the contents of a file in one line; of several problems, the first."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    problem = error.errors()[0]
+    key = _cut(".".join(map(str, problem["loc"])))
+    return ": ".join(filter(None, [key, _wrong(problem)]))
+
+
+def _wrong(problem: Mapping[str, Any]) -> str:
+    """The problem with a value, without pydantic's words where its error is known."""
+    kind, value = problem["type"], problem["input"]
+    if kind == "missing" and isinstance(problem["loc"][-1], str):
+        return "missing; this key is needed"
+    if kind == "json_invalid":
+        return f"not valid JSON: {problem['ctx']['error']}"
     message = problem["msg"].removeprefix("Value error, ")
-    message = message.replace("an object", "a table of settings")
-    if problem["type"] == "value_error" and isinstance(problem["input"], dict):
-        return f"{key}: {message}"  # about several keys, which it names
-    got = _cut(json.dumps(problem["input"]))
-    return f"{key}: got {got}; {message[0].lower()}{message[1:]}"
+    if kind == "value_error" and isinstance(value, dict):
+        return message  # about several keys, which it names
+    if kind in _EXPECTED:
+        message = f"expected {_EXPECTED[kind].format(**problem.get('ctx', {}))}"
+    return f"got {_cut(json.dumps(value, default=str))}; {message}"
 
 
 def _cut(text: str) -> str:

@@ -85,7 +85,7 @@ def test_rows_of_another_kind_are_refused(x, y, got):
 def test_one_training_row():
     row = make_split([(1.0, 2.0)], [0])
     message = only_finding(make_client(train=row, test=row), fatal=True)
-    assert "has 1 training rows; expected two classes" in message
+    assert "has one training row; expected two classes" in message
 
 
 def test_one_class():
@@ -138,25 +138,25 @@ def test_one_feature_name_twice():
 def test_rows_without_labels():
     rows = make_split(HEALTHY_X, (0, 1, 1))
     message = only_finding(make_client(test=rows), fatal=True)
-    assert "has 4 test rows and 3 labels for them" in message
+    assert "has 4 test rows and 3 labels" in message
 
 
 def test_notice_of_a_class_with_one_row():
     rows = make_split(HEALTHY_X, (0, 1, 1, 1))
     message = only_finding(make_client(train=rows), fatal=False)
-    assert "has a single training row of classes 0;" in message
+    assert "has a single training row of class 0;" in message
 
 
 def test_notice_of_constant_features():
     rows = make_split([(1.0, 7.0), (2.0, 7.0), (3.0, 7.0), (4.0, 7.0)], (0, 0, 1, 1))
     message = only_finding(make_client(train=rows), fatal=False)
-    assert "has 1 features of one value in all training rows: 'bmi'." in message
+    assert "has 1 feature of one value in all training rows: 'bmi'." in message
 
 
 def test_notice_of_duplicate_features():
     rows = make_split([(1.0, 1.0), (2.0, 2.0), (3.0, 3.0), (4.0, 4.0)], (0, 0, 1, 1))
     message = only_finding(make_client(train=rows), fatal=False)
-    assert "has 1 features equal to an earlier one in all training rows: 'bmi'." in message
+    assert "has 1 feature equal to an earlier one in all training rows: 'bmi'." in message
 
 
 def test_long_lists_are_cut_short():
@@ -208,13 +208,13 @@ def test_healthy_responses_have_no_findings():
 @pytest.mark.parametrize(
     ("responses", "fatal", "message"),
     [
-        ({"train": (3.0,)}, True, "has 1 training rows; expected two with different responses"),
+        ({"train": (3.0,)}, True, "has one training row; expected two with different responses"),
         ({"train": (3.0, 3.0, 3.0)}, True, "has the same response, 3, in all training rows"),
-        ({"train": (1.0, float("nan"))}, True, "has 1 NaN or infinite responses in its training"),
-        ({"test": (1.0, float("inf"))}, True, "has 1 NaN or infinite responses in its test rows"),
+        ({"train": (1.0, float("nan"))}, True, "has 1 NaN or infinite response in its training"),
+        ({"test": (1.0, float("inf"))}, True, "has 1 NaN or infinite response in its test rows"),
         ({"train": (1.0, 25.0)}, True, "outside the declared range 0 to 10, between 1 and 25;"),
-        ({"train": (1.0, 12.0)}, False, "has 1 training responses outside the declared range"),
-        ({"train": (-2.0, 8.0)}, False, "between -2 and 8. They are kept"),
+        ({"train": (1.0, 12.0)}, False, "has 1 training response outside the declared range"),
+        ({"train": (-2.0, 8.0)}, False, "between -2 and 8. flic keeps such"),
     ],
 )
 def test_findings_about_responses(responses, fatal, message):

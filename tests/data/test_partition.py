@@ -83,7 +83,7 @@ def test_rows_are_dealt_once_to_holders_and_equally():
 
 def test_too_few_rows_for_the_shards_are_refused():
     labels = torch.tensor([0, 0, 1])
-    with pytest.raises(DataError, match="Class 1 has 1 rows for 2 shards"):
+    with pytest.raises(DataError, match="Class 1 has 1 row for 2 shards"):
         deal_rows(labels, [(0, 1), (0, 1)], rng=generator(0))
 
 

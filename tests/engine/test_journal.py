@@ -55,14 +55,14 @@ def test_a_commit_keeps_states_server_and_record(journal):
 
 def test_a_step_without_changes_is_a_step(journal):
     journal.put({})
-    journal.commit(server(1), {"round": 0})
+    journal.commit(server(1), {"stage": "update", "round": 0})
     assert len(journal.records) == 1
 
 
 def test_empty_server_states_survive(tmp_path):
     """Methods that share nothing."""
     journal = DiskJournal(tmp_path)
-    journal.commit(ServerState(4, {}), {"round": 4})
+    journal.commit(ServerState(4, {}), {"stage": "update", "round": 4})
     again = DiskJournal(tmp_path)
     assert again.server == ServerState(4, {})
 
@@ -71,16 +71,16 @@ def test_names_with_slashes_and_odd_letters(tmp_path):
     name = "Ward/7 – Köln/head.bias"
     journal = DiskJournal(tmp_path)
     journal.put({name: state(7), "Ward": state(8)})
-    journal.commit(server(0), {"round": 0})
+    journal.commit(server(0), {"stage": "update", "round": 0})
     assert values(DiskJournal(tmp_path), name, "Ward") == [7, 8]
 
 
 def test_a_fresh_journal_reads_what_another_one_committed(tmp_path):
     journal = DiskJournal(tmp_path)
     journal.put({"a": state(1), "b": state(2)})
-    journal.commit(server(5, round=1), {"round": 1, "losses": {"data": 0.1}})
+    journal.commit(server(5, round=1), {"stage": "update", "round": 1, "losses": {"data": 0.1}})
     journal.put({"b": state(3)})
-    journal.commit(server(6, round=2), {"round": 2, "losses": {"data": 1 / 3}})
+    journal.commit(server(6, round=2), {"stage": "update", "round": 2, "losses": {"data": 1 / 3}})
     again = DiskJournal(tmp_path)
     assert again.notices == []
     assert again.records == journal.records
@@ -92,12 +92,12 @@ def test_a_fresh_journal_reads_what_another_one_committed(tmp_path):
 def test_what_was_not_committed_never_happened(tmp_path):
     journal = DiskJournal(tmp_path)
     journal.put({"a": state(1)})
-    journal.commit(server(5), {"round": 0})
+    journal.commit(server(5), {"stage": "update", "round": 0})
     journal.put({"a": state(2), "b": state(2)})
     again = DiskJournal(tmp_path)
     assert values(again, "a", "b") == [1, None]
     again.put({"c": state(3)})
-    again.commit(server(6), {"round": 1})
+    again.commit(server(6), {"stage": "update", "round": 1})
     assert values(DiskJournal(tmp_path), "a", "b", "c") == [1, None, 3]
 
 
@@ -107,7 +107,7 @@ def test_superseded_files_go_but_one_step_back_stays(tmp_path):
         journal.put({"a": state(step)})
         if step == 1:
             journal.put({"idle": state(9)})
-        journal.commit(server(step), {"round": step})
+        journal.commit(server(step), {"stage": "update", "round": step})
     kept = sorted(path.name for path in tmp_path.glob("*.safetensors"))
     assert kept == [
         "00001.1.safetensors",

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from flic.engine.sampling import active_clients, num_active
+from flic.engine.rounds import active_clients, num_active
 from flic.errors import ConfigError
 
 NAMES = [f"client-{i}" for i in range(10)]

@@ -14,6 +14,7 @@ from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.findings import Finding
 from flic.data.task import Classification, Regression, Task
 from flic.errors import DataError
+from flic.notation import counted
 
 _LISTED = 5
 """Most names in one sentence, since a table can have thousands of columns."""
@@ -77,8 +78,8 @@ def _about_client(client: ClientData, task: Task) -> Iterator[Finding]:
         if len(split.x) != len(split.y):
             yield _fatal(
                 client,
-                f"has {len(split.x)} {which} rows and {len(split.y)} labels for them; expected one "
-                "label per row. Rebuild the split.",
+                f"has {counted(len(split.x), f'{which} row')} and "
+                f"{counted(len(split.y), 'label')}; expected one label per row. Rebuild the split.",
             )
         yield from _about_columns(client, which, split)
         yield from _about_values(client, which, split)
@@ -104,8 +105,8 @@ def _about_columns(client: ClientData, which: str, split: Split) -> Iterator[Fin
     if columns != dim:
         yield _fatal(
             client,
-            f"has {columns} columns in its {which} rows; expected {dim}, as its schema declares. "
-            "Re-export the rows or correct the schema.",
+            f"has {counted(columns, 'column')} in its {which} rows; expected {dim}, as its schema "
+            "declares. Re-export the rows or correct the schema.",
         )
 
 
@@ -114,7 +115,7 @@ def _about_values(client: ClientData, which: str, split: Split) -> Iterator[Find
     if is_bad.any():
         yield _fatal(
             client,
-            f"has {int(is_bad.sum())} NaN or infinite values in its {which} rows, in "
+            f"has {counted(int(is_bad.sum()), 'NaN or infinite value')} in its {which} rows, in "
             f"{_features(client, is_bad.any(dim=0))}; expected finite numbers. "
             "Fill them in, or drop those rows or features.",
         )
@@ -143,23 +144,25 @@ def _about_responses(
     if is_bad.any():
         yield _fatal(
             client,
-            f"has {int(is_bad.sum())} NaN or infinite responses in its {which} rows; expected "
-            "finite numbers. Fill them in or drop those rows.",
+            f"has {counted(int(is_bad.sum()), 'NaN or infinite response')} in its {which} rows; "
+            "expected finite numbers. Fill them in or drop those rows.",
         )
         return
     beyond = (split.y - task.high).maximum(task.low - split.y)
     is_outside = beyond > 0
     if is_outside.any():
         found = (
-            f"has {int(is_outside.sum())} {which} responses outside the declared range "
+            f"has {counted(int(is_outside.sum()), f'{which} response')} outside the declared range "
             f"{task.low:g} to {task.high:g}, between {split.y.min():g} and {split.y.max():g}"
         )
         # That far out, it is rather another unit than an outlier.
         if beyond.max() > task.width:
-            text = f"{found}; expected them within. Correct the responses or the range."
+            text = f"{found}; expected all within. Correct the responses or the range."
             yield _fatal(client, text)
         else:
-            yield _notice(client, f"{found}. They are kept; widen the range if they are common.")
+            yield _notice(
+                client, f"{found}. flic keeps such responses; widen the range if they are common."
+            )
     if which == "test" and not _test_differs(client):
         yield _notice(
             client,
@@ -198,7 +201,7 @@ def _about_sizes(client: ClientData, task: Task) -> Iterator[Finding]:
     if len(client.train) < 2:
         yield _fatal(
             client,
-            f"has {len(client.train) or 'no'} training rows; expected two classes with a row each "
+            f"has {_few(len(client.train))}; expected two classes with a row each "
             "at least. Give it more rows or leave it out.",
         )
     elif len(counts) == 1:
@@ -210,8 +213,8 @@ def _about_sizes(client: ClientData, task: Task) -> Iterator[Finding]:
     elif single:
         yield _notice(
             client,
-            f"has a single training row of classes {_listed(single)}; a covariance needs two, so "
-            "these classes are aligned by their mean alone. Add rows if there are any.",
+            f"has a single training row of {_classes(single)}; a covariance needs two, so "
+            "alignment there is by the mean alone. Add rows if there are any.",
         )
 
 
@@ -220,7 +223,7 @@ def _about_different_responses(client: ClientData) -> Iterator[Finding]:
     if len(y) < 2:
         yield _fatal(
             client,
-            f"has {len(y) or 'no'} training rows; expected two with different responses at least. "
+            f"has {_few(len(y))}; expected two with different responses at least. "
             "Give it more rows or leave it out.",
         )
     elif (y == y[0]).all():
@@ -240,15 +243,17 @@ def _about_idle_features(client: ClientData) -> Iterator[Finding]:
     if is_constant.any():
         yield _notice(
             client,
-            f"has {int(is_constant.sum())} features of one value in all training rows: "
-            f"{_features(client, is_constant)}. They are kept; dropping them changes little.",
+            f"has {counted(int(is_constant.sum()), 'feature')} of one value in all training rows: "
+            f"{_features(client, is_constant)}. flic keeps such features; dropping them changes "
+            "little.",
         )
     is_copy = _equals_earlier_column(x) & ~is_constant
     if is_copy.any():
         yield _notice(
             client,
-            f"has {int(is_copy.sum())} features equal to an earlier one in all training rows: "
-            f"{_features(client, is_copy)}. They are kept; dropping them changes little.",
+            f"has {counted(int(is_copy.sum()), 'feature')} equal to an earlier one in all training "
+            f"rows: {_features(client, is_copy)}. flic keeps such features; dropping them changes "
+            "little.",
         )
 
 
@@ -258,6 +263,15 @@ def _equals_earlier_column(x: Tensor) -> Tensor:
     position = torch.arange(len(group))
     first = position.new_full((len(group),), len(group)).scatter_reduce(0, group, position, "amin")
     return first[group] < position
+
+
+def _few(rows: int) -> str:
+    """Fewer than two training rows, in words."""
+    return "one training row" if rows else "no training rows"
+
+
+def _classes(labels: Sequence[int]) -> str:
+    return f"{'class' if len(labels) == 1 else 'classes'} {_listed(labels)}"
 
 
 def _fatal(client: ClientData, text: str) -> Finding:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from flic.errors import DataError
+from flic.notation import counted
 
 Holdings = list[tuple[int, ...]]
 """Classes of each client's shards; a class that occurs twice has two shards."""
@@ -84,8 +85,9 @@ def deal_rows(labels: Tensor, holdings: Holdings, *, rng: torch.Generator) -> li
         rows = (labels == label).nonzero().flatten()
         if len(rows) < len(holders):
             raise DataError(
-                f"Class {label} has {len(rows)} rows for {len(holders)} shards; expected at least "
-                "one row per shard. Take more rows per class, fewer clients or fewer classes each."
+                f"Class {label} has {counted(len(rows), 'row')} for "
+                f"{counted(len(holders), 'shard')}; expected at least one row per shard. Take more "
+                "rows per class, fewer clients or fewer classes each."
             )
         shuffled = rows[torch.randperm(len(rows), generator=rng)]
         for client, shard in zip(holders, shuffled.tensor_split(len(holders)), strict=True):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flic.errors import SchemaMismatch
+from flic.notation import counted
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class FeatureSchema:
     def __post_init__(self) -> None:
         if self.shape is not None and self.shape[0] * self.shape[1] != self.dim:
             raise SchemaMismatch(
-                f"space {self.space!r} declares {self.dim} features and images of "
+                f"space {self.space!r} declares {counted(self.dim, 'feature')} and images of "
                 f"{self.shape[0]}×{self.shape[1]} pixels; expected a feature per pixel. Leave out "
                 "the shape where pixels are missing: the features are then a vector."
             )
@@ -56,7 +57,7 @@ def union(schemas: Sequence[FeatureSchema]) -> FeatureSchema:
         return schemas[0]
     shaped = [schema for schema in schemas if schema.shape is not None]
     if shaped:
-        kinds = sorted({str(schema.shape or f"{schema.dim} features") for schema in schemas})
+        kinds = sorted({str(schema.shape or counted(schema.dim, "feature")) for schema in schemas})
         raise SchemaMismatch(
             f"space {schemas[0].space!r} is declared with {' and with '.join(kinds)}; expected "
             "images of one size, or vectors, in one space. Name the spaces apart."

@@ -80,7 +80,7 @@ class StackedData:
 
     @property
     def holds(self) -> Bool[Tensor, "clients slots"]:
-        """Whether a slot is in use."""
+        """True where a slot is in use."""
         return self.classes >= 0
 
     def slot_of_rows(self) -> Int[Tensor, "clients rows"]:

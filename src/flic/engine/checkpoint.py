@@ -12,18 +12,19 @@ commit made with other settings, data or code belongs to another run, and nothin
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import BaseModel
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor
 
 from flic.digests import digest, digest_of
-from flic.engine.journal import Record
+from flic.engine.journal import Record, stored
 from flic.errors import DamagedCheckpoint, OtherRun
 from flic.files import make_folder, parse_json, read_bytes, write_atomically
 from flic.methods.protocol import ServerState
+from flic.settings import in_words
 from flic.shapes import Named
 
 VERSION = 1
@@ -34,39 +35,31 @@ Origin = Mapping[str, str]
 """Origin of a run: "settings", "data", "code" or the like → SHA-256."""
 
 
-@dataclass(frozen=True)
-class Commit:
+class Commit(BaseModel, strict=True, frozen=True):
     """One finished step as stored on disk."""
 
     number: int
     record: Record
-    files: Mapping[str, str]  # file name → SHA-256 of what this step wrote
-    clients: Mapping[str, str]  # client → file, of the clients that changed in this step
-    origin: Origin
+    files: dict[str, str]  # file name → SHA-256 of what this step wrote
+    clients: dict[str, str]  # client → file, of the clients that changed in this step
+    origin: dict[str, str] = {}
 
     def dump(self) -> bytes:
         """JSON with a checksum over itself."""
-        body = {
-            "version": VERSION,
-            "number": self.number,
-            "record": self.record,
-            "files": dict(self.files),
-            "clients": dict(self.clients),
-            "origin": dict(self.origin),
-        }
+        body = {"version": VERSION, **dict(self)}
         return json.dumps({"sha256": digest_of(body), "commit": body}).encode()
 
     @classmethod
     def parse(cls, content: bytes) -> "Commit":
-        """Read a commit, and verify its checksum."""
+        """Read a commit, and verify its checksum and its form."""
         outer = parse_json(content)
         body = outer["commit"]
         if outer["sha256"] != digest_of(body):
             raise ValueError("the checksum does not match")
         if body["version"] != VERSION:
             raise ValueError(f"version {body['version']}, expected {VERSION}")
-        origin = body.get("origin", {})
-        return cls(body["number"], body["record"], body["files"], body["clients"], origin)
+        stored(body["record"])
+        return cls.model_validate(body)
 
 
 class DiskJournal:
@@ -126,7 +119,13 @@ class DiskJournal:
         self._write(_server_file(number), save(shared, {"round": str(server.round)}))
         # Through JSON, so that a record reads the same before and after a resume.
         record = json.loads(json.dumps(record))
-        commit = Commit(number, record, self._written, self._pending, self._origin)
+        commit = Commit(
+            number=number,
+            record=record,
+            files=self._written,
+            clients=self._pending,
+            origin={**self._origin},
+        )
         write_atomically(self._folder / _commit_file(number), commit.dump())
         self.server = server
         self._pending, self._written = {}, {}
@@ -140,11 +139,14 @@ class DiskJournal:
     def _read(self, file: str, names: Sequence[str]) -> dict[str, dict[str, Tensor]]:
         wanted = set(names)
         states: dict[str, dict[str, Tensor]] = {}
-        with safe_open(self._folder / file, framework="pt") as tensors:
-            for key in tensors.keys():  # noqa: SIM118 - not a mapping
-                name, parameter = key.rsplit("/", 1)
-                if name in wanted:
-                    states.setdefault(name, {})[parameter] = tensors.get_tensor(key)
+        try:
+            with safe_open(self._folder / file, framework="pt") as tensors:
+                for key in tensors.keys():  # noqa: SIM118 - not a mapping
+                    name, parameter = key.rsplit("/", 1)
+                    if name in wanted:
+                        states.setdefault(name, {})[parameter] = tensors.get_tensor(key)
+        except (SafetensorError, ValueError, OSError) as error:
+            raise _damaged(self._folder / file, error) from error
         return states
 
     def _count(self, commit: Commit) -> list[str]:
@@ -198,7 +200,9 @@ class DiskJournal:
                     raise ValueError(f"it is of step {commit.number}")
                 commits.append(commit)
             except (ValueError, KeyError, TypeError) as error:
-                return commits, DamagedCheckpoint(f"checkpoint {path} is damaged ({error})")
+                return commits, DamagedCheckpoint(
+                    f"checkpoint {path} is damaged ({in_words(error)})"
+                )
         return commits, None
 
     def _refuse_other(self, commits: Sequence[Commit]) -> None:
@@ -236,8 +240,9 @@ class DiskJournal:
         try:
             with safe_open(path, framework="pt") as tensors:
                 round = int(tensors.metadata()["round"])
-        except SafetensorError as error:  # an empty server state has no tensors but is sound
-            raise DamagedCheckpoint(f"checkpoint file {path} is damaged ({error})") from error
+        # An empty server state has no tensors but is sound.
+        except (SafetensorError, ValueError, KeyError, TypeError) as error:
+            raise _damaged(path, error) from error
         return ServerState(round, load(path.read_bytes()))
 
     def _set_aside(self, number: int, error: Exception) -> None:
@@ -257,6 +262,10 @@ def finished_records(folder: Path) -> list[Record]:
         except (ValueError, KeyError, TypeError, OSError):
             break
     return records
+
+
+def _damaged(path: Path, error: Exception) -> DamagedCheckpoint:
+    return DamagedCheckpoint(f"checkpoint file {path} is damaged ({error})")
 
 
 def _commit_file(number: int) -> str:

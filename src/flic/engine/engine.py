@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
-from torch import Tensor
 
 from flic.data.client_data import FederatedData, Split
 from flic.engine.clients import Clients
@@ -77,22 +76,20 @@ class Engine:
         """Do one job."""
         if job.stage == EVALUATE:
             return JobResult(scores=self._scores(job))
-        visit = self._visit(job, self.method.stage(job.stage))
+        visit = self._visit(job, self.method.stages[job.stage])
         losses = _per_client(job.names, visit)
         states = self.clients.unstack(job.names, visit.stack) if visit.stack.private else {}
         return JobResult(states, visit.updates, losses)
 
     def _stack(self, job: Job) -> Stack:
-        states = [
-            self._initial(name) if state is None else state
-            for name, state in zip(job.names, job.states, strict=True)
-        ]
+        clients, states = self.clients, list[Named]()
+        for name, state in zip(job.names, job.states, strict=True):
+            if state is None:
+                state = self.method.init_client(clients[name], clients.architecture(name))
+            states.append(state)
         if not states[0]:
-            return Stack(self.clients.architecture(job.names[0]), {})
-        return self.clients.stack(job.names, states)
-
-    def _initial(self, name: str) -> dict[str, Tensor]:
-        return self.method.init_client(self.clients[name], self.clients.architecture(name))
+            return Stack(clients.architecture(job.names[0]), {})
+        return clients.stack(job.names, states)
 
     def _scores(self, job: Job) -> dict[str, Score]:
         """Scores on validation and test rows, from one pass over both."""

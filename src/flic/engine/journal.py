@@ -8,11 +8,36 @@ and a record of what was measured. States that are put but not committed are los
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from pydantic import BaseModel, NonNegativeInt
+
 from flic.methods.protocol import ServerState
 from flic.shapes import Named
 
 Record = dict[str, Any]
 """Measurements of a step: plain numbers and names, ready for JSON."""
+
+
+class StoredRecord(BaseModel, strict=True, extra="allow"):
+    """The fields of a record that readers of a file rely on; a runner may add others."""
+
+    round: int
+    stage: str
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    losses: dict[str, float] = {}
+    bytes_sent: NonNegativeInt = 0
+    active: list[str] = []
+    scores: dict[str, dict[str, float]] = {}
+
+
+def stored(raw: Any) -> Record:
+    """A record from a file, after a check of its form.
+
+    Raises:
+        ValueError: a field is not what a run writes.
+    """
+    StoredRecord.model_validate(raw)
+    return raw
 
 
 class Journal(Protocol):

@@ -5,15 +5,20 @@ process, in workers, or on silos over Flower. The runner reaches the clients, an
 that fail.
 """
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import torch
+
 from flic.engine.journal import Journal, Record
-from flic.engine.sampling import active_clients
+from flic.errors import ConfigError
 from flic.method_settings import TrainingConfig
 from flic.methods.protocol import ServerState, Stage, Step, Update
+from flic.notation import counted
+from flic.seeding import generator
 
 Figures = Mapping[str, Mapping[str, float]]
 """Client → name → number."""
@@ -34,7 +39,7 @@ class Schedule:
         return cls(training.rounds, training.participation, training.final_round, evaluate_every)
 
     def is_due(self, step: Step) -> bool:
-        """Whether clients are measured after a step."""
+        """Return whether clients are measured after a step."""
         if step.measured == "when due":
             return self.evaluate_every > 0 and step.round % self.evaluate_every == 0
         return step.measured == "always"
@@ -59,6 +64,10 @@ class Runner(Protocol):
 
     def work(self, stage: Stage, server: ServerState, names: Sequence[str]) -> Work | None:
         """Work of these clients; None if there is too little of it, and the step is repeated."""
+        ...
+
+    def count(self, stage: Stage, server: ServerState, updates: Sequence[Update]) -> ServerState:
+        """The server's state after a stage with these updates."""
         ...
 
     def figures(self, server: ServerState) -> Figures:
@@ -101,8 +110,9 @@ class Rounds:
         record: Record = {"stage": step.name, "round": step.round}
         members = self.runner.members(step)
         for stage in step.stages:
-            names = self._drawn(stage, step, members)
+            names, share = members, self.schedule.participation
             if stage.who == "active":
+                names = active_clients(members, share, seed=self.seed, round=step.round)
                 record["active"] = names
             work = self.runner.work(stage, server, names)
             if work is None:
@@ -111,8 +121,8 @@ class Rounds:
             if work.updates:
                 # Sorted, since sums of floating-point numbers depend on the order.
                 updates = sorted(work.updates, key=lambda update: update.client)
-                server = stage.server_half(server, updates)
-        # A server half may have gone back, to start again without a client that failed.
+                server = self.runner.count(stage, server, updates)
+        # The count may have gone back, to start again without a client that failed.
         record["round"] = server.round
         if server.round == step.round and self.schedule.is_due(step):
             record["scores"] = self.runner.figures(server)
@@ -122,12 +132,32 @@ class Rounds:
         self.runner.committed(record)
         return record
 
-    def _drawn(self, stage: Stage, step: Step, members: Sequence[str]) -> list[str]:
-        """Clients of a stage: everyone, or a seeded draw."""
-        if stage.who == "everyone" or not members:
-            return list(members)
-        share = self.schedule.participation
-        return active_clients(members, share, seed=self.seed, round=step.round)
+
+def num_active(num_clients: int, participation: float) -> int:
+    """Number of active clients in a round, ⌊r b⌋.  Paper: ass."""
+    # 0.29 · 100 is 28.999999999999996, but means 29.
+    count = math.floor(participation * num_clients + 1e-9)
+    if count < 1:
+        raise ConfigError(
+            f"training.participation = {participation} of {counted(num_clients, 'client')} rounds "
+            f"to no client; expected at least {1 / num_clients:.3g}. Raise it or add clients."
+        )
+    return count
+
+
+def active_clients(
+    names: Sequence[str], participation: float, *, seed: int, round: int
+) -> list[str]:
+    """The active set A_t+1: names drawn without replacement.  Paper: algo:FLIC-FEDREP, step 2.
+
+    The draw depends on the set of names, not on their order.
+    """
+    if not names:
+        return []
+    ordered = sorted(names)
+    rng = generator(seed, "sampling", round)
+    chosen = torch.randperm(len(ordered), generator=rng)[: num_active(len(names), participation)]
+    return [ordered[i] for i in sorted(chosen.tolist())]
 
 
 def next_step(programme: Sequence[Step], records: Sequence[Record]) -> Step | None:

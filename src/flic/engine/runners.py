@@ -18,8 +18,7 @@ import torch
 
 from flic.engine.engine import EVALUATE, Engine, Job, JobResult
 from flic.engine.journal import Journal, Record
-from flic.engine.rounds import Rounds, Schedule, Work
-from flic.engine.sampling import num_active
+from flic.engine.rounds import Rounds, Schedule, Work, num_active
 from flic.engine.score import Score
 from flic.errors import FederationError
 from flic.methods.protocol import ServerState, Stage, Step, Update
@@ -72,6 +71,10 @@ class LocalRunner:
             updates += result.updates
             losses |= result.losses
         return Work(updates, losses, sum(update.num_bytes for update in updates))
+
+    def count(self, stage: Stage, server: ServerState, updates: Sequence[Update]) -> ServerState:
+        """The server's state after a stage with these updates."""
+        return stage.server_half(server, updates)
 
     def figures(self, server: ServerState) -> dict[str, dict[str, float]]:
         """Figures of all clients."""

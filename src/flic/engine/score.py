@@ -3,7 +3,8 @@
 An evaluation returns it, ready for JSON; the report computes shares and R² from it.
 """
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 
 import torch
 from torch import Tensor
@@ -45,6 +46,9 @@ class Errors:
         return cls(float(error.square().sum()), float(error.abs().sum()), spread, len(y))
 
 
+KINDS, PARTS = (Hits, Errors), ("validation", "test")
+
+
 @dataclass(frozen=True)
 class Score:
     """Figures of one client on its validation and on its test rows."""
@@ -63,3 +67,9 @@ class Score:
         """All sums by name."""
         both = {"validation": asdict(self.validation), "test": asdict(self.test)}
         return {f"{which}_{name}": v for which, own in both.items() for name, v in own.items()}
+
+
+def is_score(figures: Mapping[str, float]) -> bool:
+    """Return whether figures are those that `Score` gives, of rows that can be."""
+    known = ({f"{which}_{f.name}" for which in PARTS for f in fields(kind)} for kind in KINDS)
+    return {*figures} in known and all(figures[f"{which}_rows"] >= 0 for which in PARTS)
