@@ -3,20 +3,18 @@
 The preset `authors` has the program's settings. docs/departures.md lists what else it does.
 """
 
-import torch
-from jaxtyping import Float
-from torch import Tensor
+from dataclasses import replace
 
-from flic.data.batches import Batch
+import torch
+
 from flic.methods.baselines.permuted_anchors import PermutedAnchors
 from flic.methods.flic.algorithm import Flic
 from flic.methods.flic.anchors import MEAN
 from flic.methods.flic.losses import alignment_loss, calibration_loss
 from flic.methods.flic.scheme import ByClass
 from flic.methods.network import NetworkMethod
-from flic.methods.protocol import VisitContext
+from flic.methods.training import LossInputs
 from flic.networks.descent import Losses
-from flic.shapes import Named
 
 
 class AuthorsFlic(Flic):
@@ -32,30 +30,23 @@ class AuthorsFlic(Flic):
         """α alone."""
         return NetworkMethod.apart_names(self)
 
-    def extra_terms(
-        self,
-        context: VisitContext,
-        private: Named,
-        shared: Named,
-        theta: Named,
-        latent: Float[Tensor, "clients rows k"],
-        batch: Batch,
-    ) -> Losses:
+    def extra_terms(self, inputs: LossInputs) -> Losses:
         """FLIC's terms with the anchors fixed, and the authors' loss of the anchors.
 
         Departs: they step the anchors after the batch's step of φ and β; here both steps are
         taken from the same point, which differs by one learning rate.
         """
+        shared, latent = inputs.shared, inputs.latent.detach()
         fixed = {name: value.detach() for name, value in shared.items()}
-        terms = super().extra_terms(context, private, fixed, theta, latent, batch)
+        terms = super().extra_terms(replace(inputs, shared=fixed))
         if not shared[MEAN].requires_grad:
             return terms
-        theta = {name: value.detach() for name, value in theta.items()}
+        theta = {name: value.detach() for name, value in inputs.theta.items()}
         assert isinstance(self.scheme, ByClass)
-        scores = self.scheme.anchor_scores(context, self.model.apply(theta, shared[MEAN]))
+        scores = self.scheme.anchor_scores(inputs.context, self.model.apply(theta, shared[MEAN]))
         every_class = torch.arange(self.scheme.num_anchors).expand(scores.shape[:2])
-        targets = self.scheme.targets(context, shared, latent.detach(), batch)
-        pulled = alignment_loss(latent.detach(), batch, targets)
+        targets = self.scheme.targets(inputs.context, shared, latent, inputs.batch)
+        pulled = alignment_loss(latent, inputs.batch, targets)
         return {**terms, "anchors": calibration_loss(scores, every_class) + pulled}
 
 

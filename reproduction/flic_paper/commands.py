@@ -10,6 +10,7 @@ from flic.cli.compare import parse_seeds
 from flic.cli.run import Quiet, refuse_crowd
 from flic.cli.screen import latest_line, notice, say, table
 from flic.errors import ConfigError
+from flic.notation import counted
 
 if TYPE_CHECKING:
     from flic_paper.study import Scope, Study, Table
@@ -47,10 +48,10 @@ def reproduce(
     Finished cells are kept: an interrupted reproduction can be resumed, and several processes may
     work on the same folder.
     """
-    from flic_paper.desk import missing, open_folder, outdated
     from flic_paper.pages import QUICK, require_figures, shown, update_page
     from flic_paper.studies import STUDIES
     from flic_paper.study import Scope
+    from flic_paper.study_folder import missing, open_folder, outdated
 
     if list_:
         width = max(map(len, STUDIES))
@@ -97,7 +98,7 @@ def reproduce(
         table(found.title, list(found.columns), rows)
     left = missing(study, scope, folder)
     if left:
-        notice(f"{len(left)} cells are still to be done: {_first_of(left)}")
+        notice(f"{counted(len(left), 'cell')} still to be done: {_first_of(left)}")
     say(f"tables, figures and results.md: {folder}")
 
 
@@ -105,8 +106,8 @@ def _work(
     study: "Study", scope: "Scope", folder: Path, *, workers: int, only: str, quiet: bool
 ) -> "Sequence[Table]":
     """Do the cells, then write all pages."""
-    from flic_paper.desk import work_through
     from flic_paper.pages import write_pages
+    from flic_paper.study_folder import work_through
 
     try:
         with latest_line(quiet=quiet) as tell:

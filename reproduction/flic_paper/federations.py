@@ -30,6 +30,7 @@ class Federation:
     seeds: int
     changes: Changes = field(default_factory=dict)
     paper: Mapping[str, float] = field(default_factory=dict)  # arm → accuracy in %
+    arms: Collection[str] = ()  # names of its arms; empty: all of the study
 
 
 class FederationStudy(Study):
@@ -42,6 +43,7 @@ class FederationStudy(Study):
     searches: ClassVar[bool] = False  # whether settings are searched, besides the round
     reported: ClassVar[str] = "paper %"  # heading of the figures of `Federation.paper`
     clients_repeat: ClassVar[bool] = False  # whether seeds have the same clients with the same rows
+    spaces: ClassVar[Sequence[str]] = ()  # first parts of clients' names, each with a column
 
     def cells(self, scope: Scope) -> Sequence[Cell]:
         """Cells seed by seed, so that an interruption leaves whole seeds."""
@@ -52,7 +54,7 @@ class FederationStudy(Study):
             for arm in self.arms_of(scope)
             for federation in self.federations_of(scope)
             for seeds in [self.seeds(federation, scope)]
-            if i < len(seeds)
+            if i < len(seeds) and (not federation.arms or arm.name in federation.arms)
         ]
 
     def arms_of(self, scope: Scope) -> Sequence[Arm]:
@@ -114,7 +116,8 @@ class FederationStudy(Study):
 
     @property
     def _columns(self) -> list[str]:
-        return ["federation", "arm", self.reported, *_FIGURES]
+        by_space = [f"{space} %" for space in self.spaces]
+        return ["federation", "arm", self.reported, *_FIGURES, "weighted %", *by_space]
 
     def _lines(
         self, results: Results, federation: Federation, scope: Scope
@@ -125,8 +128,23 @@ class FederationStudy(Study):
         for arm in self.arms_of(scope):
             if arm.name in last:
                 cells = self.results_of(results, federation, arm, scope)
-                lines.append(_line(federation, last[arm.name], tuned[arm.name], cells))
+                line = _line(federation, last[arm.name], tuned[arm.name], cells)
+                lines.append([*line, *self._parts(cells)])
         return lines
+
+    def _parts(self, cells: Mapping[int, Mapping[str, Any]]) -> list[Value]:
+        """Last round over all test rows together, and the mean over clients of each space."""
+        scores = [outcome_of(cell, tuned=False).last for cell in cells.values()]
+        found: list[Value] = [percent(fmean(own.weighted for own in scores))]
+        for space in self.spaces:
+            members = [
+                value
+                for own in scores
+                for name, value in own.clients.items()
+                if name.startswith(f"{space}-")
+            ]
+            found.append(percent(fmean(members)) if members else None)
+        return found
 
     def _note(self, results: Results, scope: Scope) -> str:
         ceilings = {
@@ -149,7 +167,8 @@ class FederationStudy(Study):
             f"Tuned: {'learning rate (or penalty) and ' if searched else 'the '}round by the mean "
             "of the clients' validation scores, per seed. Gain: tuned, over `local` tuned, of @ "
             f"arms over `local` at that preset, paired; ± is its 95 % interval over {over}. Worst "
-            "decile: mean of the worst tenth of the clients. Wall s and CPU s: of one run."
+            "decile: mean of the worst tenth of the clients. Weighted: last round, all test rows "
+            "together, as the authors' program scores. Wall s and CPU s: of one run."
         )
         return note + (f" Bayes accuracy: {', '.join(known)}." if known else "")
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from flic.errors import ConfigError, RunFolderError
 from flic.files import FOR_ALL, read_json, write_atomically
-from flic_paper.desk import finished, missing, scope_of_kept
 from flic_paper.study import Scope, Study, Table, Value
+from flic_paper.study_folder import finished, missing, scope_of_kept
 
 QUICK = "Quick version: it shows that the study runs, not what it finds."
 

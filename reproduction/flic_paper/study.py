@@ -33,8 +33,8 @@ class Scope:
 
 
 @dataclass(frozen=True)
-class Desk:
-    """Workplace of a cell: its own folder, which may have an earlier attempt."""
+class CellContext:
+    """The folder of a cell, which may have files of an earlier attempt, and its progress line."""
 
     folder: Path
     tell: Callable[[str], None]  # a line of progress
@@ -49,7 +49,7 @@ class Cell:
     """
 
     key: str
-    work: Callable[[Desk], Any]
+    work: Callable[[CellContext], Any]
     settings: Any = None
     revision: int = 1
 

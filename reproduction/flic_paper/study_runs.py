@@ -16,7 +16,7 @@ from flic.runs import run_folder
 from flic.runs.metrics import Outcome, Scores, scores_at, validation_score
 from flic.runs.run_folder import Finished
 from flic_paper.arms import Arm, Changes, configure, revision
-from flic_paper.study import Cell, Desk
+from flic_paper.study import Cell, CellContext
 
 
 def run_cell(key: str, config: RunConfig) -> Cell:
@@ -39,10 +39,11 @@ def _cell(key: str, tried: Sequence[tuple[Changes, RunConfig]]) -> Cell:
     return Cell(key, partial(_run, tried), settings, revision(tried[0][1].method))
 
 
-def _run(tried: Sequence[tuple[Changes, RunConfig]], desk: Desk) -> dict[str, Any]:
+def _run(tried: Sequence[tuple[Changes, RunConfig]], context: CellContext) -> dict[str, Any]:
     """Scores of the arm's own settings, which come first, and of those that validation chooses."""
     outcomes = [
-        _summary(_one(config, desk.folder / str(i), desk)) for i, (_, config) in enumerate(tried)
+        _summary(_one(config, context.folder / str(i), context))
+        for i, (_, config) in enumerate(tried)
     ]
     best = max(range(len(tried)), key=lambda i: outcomes[i]["validation"] or 0.0)
     return {**outcomes[0], "searched": _searched(tried, outcomes, best)}
@@ -56,23 +57,23 @@ def _searched(
     return {"settings": dict(tried[best][0]), "validation": scores, "chosen": chosen}
 
 
-def _one(config: RunConfig, folder: Path, desk: Desk) -> Finished:
+def _one(config: RunConfig, folder: Path, context: CellContext) -> Finished:
     """A run of a cell; it starts anew if it was started with other code or data."""
     try:
-        return _go_on(config, folder, desk)
+        return _go_on(config, folder, context)
     except OtherRun as error:
-        desk.tell(f"begun anew: {error}")
+        context.tell(f"begun anew: {error}")
         shutil.rmtree(folder)
-        return _go_on(config, folder, desk)
+        return _go_on(config, folder, context)
 
 
-def _go_on(config: RunConfig, folder: Path, desk: Desk) -> Finished:
-    loaded = config, run_folder.begin(folder, config)
+def _go_on(config: RunConfig, folder: Path, context: CellContext) -> Finished:
+    loaded = run_folder.begin(folder, config)
 
     def on_step(record: Mapping[str, Any], total: int, done: int) -> None:
-        desk.tell(f"step {done} of {total}")
+        context.tell(f"step {done} of {total}")
 
-    return run_folder.resume(folder, loaded=loaded, on_step=on_step, on_damage=desk.tell)
+    return run_folder.resume(folder, loaded=loaded, on_step=on_step, on_damage=context.tell)
 
 
 def _summary(done: Finished) -> dict[str, Any]:

@@ -42,11 +42,11 @@ class Place:
         rngs = [generator(0, stage, name) for name in self.data.names]
         server = replace(self.server, round=round)
         context = VisitContext(server, self.stack, self.data, rngs)
-        return self.method.stage(stage).client_half(context)
+        return self.method.stages[stage].client_half(context)
 
     def after(self, visit: Visit, stage: str = "update") -> "Place":
         """The same place once the visit is over and its updates are averaged."""
-        server = self.method.stage(stage).server_half(self.server, visit.updates)
+        server = self.method.stages[stage].server_half(self.server, visit.updates)
         return replace(self, server=server, stack=visit.stack)
 
     def latent(self, client: int) -> torch.Tensor:

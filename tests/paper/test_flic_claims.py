@@ -129,6 +129,20 @@ def test_nobody_predicts_a_class_it_does_not_hold(place, method):
         assert own[:, list(client.classes)].isfinite().all()
 
 
+@pytest.mark.parametrize("method", ["local", "flic-class", "flic-hl"])
+def test_all_classes_compete_where_a_setting_says_so(place, method):
+    """As in the authors' program; among the held ones the order stays."""
+    held = place(method)
+    splits = [client.test for client in held.data.clients]
+    every = place(method, model={"predict_among": "all"})
+    among_held = held.method.predict(held.server, held.stack, held.data, splits)
+    among_all = every.method.predict(every.server, every.stack, every.data, splits)
+    for client, few, more in zip(held.data.clients, among_held, among_all, strict=True):
+        assert more.isfinite().all()
+        own = list(client.classes)
+        torch.testing.assert_close(more[:, own], few[:, own])
+
+
 @pytest.mark.parametrize("covariance", ["diagonal", "full"])
 def test_learnt_covariances_do_not_shrink(place, client, covariance):
     """Batches of few rows would give covariances that are too small; all rows give theirs."""

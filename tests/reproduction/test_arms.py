@@ -4,7 +4,7 @@ import pytest
 
 from flic.runs.run_folder import simulate
 from flic_paper.arms import ALL, LOCAL, Arm, configure
-from flic_paper.study import Desk
+from flic_paper.study import CellContext
 from flic_paper.study_runs import outcome_of, searched_cell
 
 ARMS = {arm.name: arm for arm in ALL}
@@ -40,7 +40,7 @@ def test_controls_have_the_network_of_flic_class():
 @pytest.mark.parametrize("arm", [LOCAL, ARMS["logistic"]], ids=lambda arm: arm.name)
 def test_settings_and_round_are_those_with_the_best_validation_score(arm: Arm, tmp_path):
     cell = searched_cell("key", "toy-noisy-features", arm, 0, TINY)
-    found = cell.work(Desk(tmp_path, lambda line: None))
+    found = cell.work(CellContext(tmp_path, lambda line: None))
     scores = found["searched"]["validation"]
     best = scores.index(max(scores))
     tried = [{}, *[s for s in arm.search if configure_with(s, arm) != configure_with({}, arm)]]

@@ -67,3 +67,44 @@ def test_without_limits_every_image_has_a_client(make):
         rows[kind][0] += len(client.train)
         rows[kind][1] += len(client.test)
     assert rows == {"mnist": [60000, 10000], "usps": [7291, 2007]}
+
+
+@pytest.mark.parametrize(
+    ("clients", "classes", "usps", "distinct", "mnist", "usps_test", "mnist_test", "held"),
+    [
+        (100, 3, 3667, 1654, 600, 1012, 100, 2.7),
+        (100, 5, 3626, 1983, 600, 989, 100, 4.1),
+        (200, 3, 1817, 1187, 299, 500, 2492, 2.7),
+        (200, 5, 1826, 1342, 300, 506, 2494, 4.1),
+    ],
+)
+def test_the_authors_partition_has_the_rows_of_their_program(
+    make, clients, classes, usps, distinct, mnist, usps_test, mnist_test, held
+):
+    """Mean rows per client, measured in the authors' program; a mean over clients may differ."""
+    everything = {"train_rows_per_class": None, "test_rows_per_class": None}
+    data = make(partition="authors", num_clients=clients, classes_per_client=classes, **everything)
+    of_mnist, of_usps = data.clients[::2], data.clients[1::2]
+
+    def mean(members, rows):
+        return sum(map(rows, members)) / len(members)
+
+    assert mean(of_usps, lambda c: len(c.train)) == pytest.approx(usps, rel=0.06)
+    assert mean(of_usps, lambda c: len(c.test)) == pytest.approx(usps_test, rel=0.06)
+    assert mean(of_mnist, lambda c: len(c.train)) == pytest.approx(mnist, rel=0.02)
+    assert mean(of_mnist, lambda c: len(c.test)) == pytest.approx(mnist_test, rel=0.05)
+    some = of_usps[:20]
+    found = mean(some, lambda c: len(c.train.x.unique(dim=0)))
+    assert found == pytest.approx(distinct, rel=0.1)
+    assert mean(data.clients, lambda c: len(c.classes)) == pytest.approx(held, abs=0.25)
+
+
+def test_of_the_authors_partition_images_are_shared_and_tests_repeat(make):
+    """Where rows are few; the disjoint partition never does either."""
+    whole = {"train_rows_per_class": None, "test_rows_per_class": None}
+    first, *others = make(partition="authors", num_clients=200, **whole).clients[1::2]
+    own = first.test.x
+    assert len(own.unique(dim=0)) < len(own)
+    images = {row.numpy().tobytes() for row in first.train.x}
+    peer = next(client for client in others if {*first.classes} & {*client.classes})
+    assert images & {row.numpy().tobytes() for row in peer.train.x}

@@ -8,7 +8,7 @@ import pytest
 from flic.config import load_config
 from flic_paper.studies import STUDIES
 from flic_paper.studies.regression import study_config
-from flic_paper.study import Desk, Scope
+from flic_paper.study import CellContext, Scope
 
 ROOT = Path(__file__).parents[2]
 STUDY = STUDIES["regression"]
@@ -18,9 +18,9 @@ QUICK = Scope(quick=True)
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     """Results of two methods on both federations, as they come back from JSON."""
-    desk = Desk(tmp_path_factory.mktemp("cell"), lambda line: None)
+    context = CellContext(tmp_path_factory.mktemp("cell"), lambda line: None)
     cells = [c for c in STUDY.cells(QUICK) if c.key.split("/")[2] in ("local", "ridge")]
-    return json.loads(json.dumps({cell.key: cell.work(desk) for cell in cells}))
+    return json.loads(json.dumps({cell.key: cell.work(context) for cell in cells}))
 
 
 def test_keys_are_distinct_and_quick_is_a_smaller_version():

@@ -13,10 +13,10 @@ import pytest
 
 from flic.config import resolve
 from flic.engine.checkpoint import DiskJournal
-from flic_paper.desk import work_through
 from flic_paper.pages import QUICK
 from flic_paper.studies import STUDIES
-from flic_paper.study import Desk, Scope
+from flic_paper.study import CellContext, Scope
+from flic_paper.study_folder import work_through
 from flic_paper.study_runs import run_cell
 
 ROOT = Path(__file__).parents[2]
@@ -100,16 +100,16 @@ def test_a_killed_reproduction_goes_on_where_it_stopped(reproduce, tmp_path):
 def test_what_other_code_began_of_a_cell_is_begun_anew(tmp_path):
     data = {"problem": "noisy-features", "num_clients": 10, "train_rows_per_class": 20}
     cell = run_cell("tiny", resolve({"method": "lda", "data": data}))
-    whole = cell.work(Desk(tmp_path, lambda line: None))
+    whole = cell.work(CellContext(tmp_path, lambda line: None))
     journal = DiskJournal(tmp_path / "0" / "checkpoints")
     records, server = journal.records, journal.server
     shutil.rmtree(tmp_path / "0" / "checkpoints")
     DiskJournal(tmp_path / "0" / "checkpoints", {"code": "another"}).commit(server, records[0])
     told = []
-    again = cell.work(Desk(tmp_path, told.append))
+    again = cell.work(CellContext(tmp_path, told.append))
     assert "begun anew: checkpoint" in told[0]
     assert again["last"] == whole["last"]
-    assert cell.work(Desk(tmp_path, told.append))["last"] == whole["last"]
+    assert cell.work(CellContext(tmp_path, told.append))["last"] == whole["last"]
     assert sum("begun anew" in line for line in told) == 1
 
 
@@ -280,7 +280,7 @@ def test_all_studies_are_listed(reproduce):
 def test_only_some_cells_are_done_and_the_page_says_what_is_left(reproduce, tmp_path):
     done = reproduce("participation", "--quick", "--only", "0.1/local", "--out", tmp_path)
     assert done.code == 0, done.err
-    assert "3 cells are still to be done" in done.err
+    assert "3 cells still to be done" in done.err
     assert QUICK in done.out
     assert (
         "Not finished: noisy-features/0.1/flic-class/seed0" in (tmp_path / "results.md").read_text()

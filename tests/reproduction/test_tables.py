@@ -11,6 +11,10 @@ from flic_paper.study import Scope, Table, listed
 PRINTED = {
     "table-digits": {
         "100x3": (97.49, 97.45, 97.83, 97.70),
+        "200x5": (86.50, 87.22, 90.66, 90.63),
+    },
+    "digits-authors": {
+        "100x3": (97.49, 97.45, 97.83, 97.70),
         "100x5": (96.16, 96.15, 96.46, 96.31),
         "200x3": (93.33, 93.40, 94.50, 94.51),
         "200x5": (86.50, 87.22, 90.66, 90.63),
@@ -43,9 +47,9 @@ def test_every_row_has_the_size_of_its_name(name):
 
 
 def test_gains_are_over_the_reference_of_each_arm():
-    study = STUDIES["table-digits"]
+    study = STUDIES["table-modalities"]
     scores = {"local": 0.5, "flic-class": 0.6, "local@authors": 0.8, "flic-class@authors": 0.7}
-    results = {f"200x5/{arm}/seed0": _run(score) for arm, score in scores.items()}
+    results = {f"200x2/{arm}/seed0": _run(score) for arm, score in scores.items()}
     [table] = study.tables(results, Scope(seeds=(0,)))
     gains = {row[1]: row[list(table.columns).index("gain over local")] for row in table.rows}
     assert gains == {
@@ -96,3 +100,37 @@ def _run(score):
     searched = {"chosen": scores}
     timings = {"seconds": 1.0, "cpu_seconds": 1.0, "bytes_sent": 0, "ceiling": None}
     return {"last": scores, "chosen": scores, "searched": searched, **timings}
+
+
+def test_digits_have_the_mean_of_each_feature_space_and_of_all_rows():
+    study = STUDIES["digits-authors"]
+    clients = {"mnist-000": 0.8, "usps-001": 0.6, "mnist-002": 0.9, "usps-003": 0.5}
+    weights = {"mnist-000": 10, "usps-001": 1, "mnist-002": 10, "usps-003": 1}
+    scores = {"round": 1, "clients": clients, "weights": weights}
+    cell = {**_run(0.5), "last": scores, "searched": {"chosen": scores}}
+    [table] = study.tables({"200x5/local-rounds/seed0": cell}, Scope(seeds=(0,)))
+    [row] = table.rows
+    found = dict(zip(table.columns, row, strict=True))
+    assert found["last round %"] == 70.0
+    assert found["weighted %"] == pytest.approx(100 * 18.1 / 22, abs=0.01)
+    assert (found["mnist %"], found["usps %"]) == (85.0, 55.0)
+
+
+def test_the_authors_digits_are_dealt_trained_and_scored_as_by_their_program():
+    study = STUDIES["digits-authors"]
+    federation = study.federations[0]
+    configs = {
+        arm.name: configure(federation.experiment, arm, 0, federation.changes) for arm in study.arms
+    }
+    for name, config in configs.items():
+        assert config.data.partition == "authors"
+        assert config.evaluation.validation_share == 0
+        if name != "linked":
+            assert config.model.predict_among == "all"
+            assert config.embedding.drops == "channels"
+            assert config.embedding.dropout == (0.0 if "no-dropout" in name else 0.5)
+    local = configs["local-rounds"]
+    assert (local.embedding.latent_dim, local.embedding.activation) == (100, "leaky-relu")
+    assert local.training.model_weight_decay == 1e-4
+    assert configs["flic-class"].embedding.latent_dim == 64
+    assert configs["local-equal-budget"].training.baseline_budget != "rounds"

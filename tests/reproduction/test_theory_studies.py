@@ -5,7 +5,7 @@ import json
 import pytest
 
 from flic_paper.studies import STUDIES
-from flic_paper.study import Desk, Scope
+from flic_paper.study import CellContext, Scope
 
 QUICK = Scope(quick=True)
 
@@ -18,9 +18,9 @@ def finished(tmp_path_factory):
     def finish(name):
         if name not in kept:
             study, told = STUDIES[name], []
-            desk = Desk(tmp_path_factory.mktemp(name), told.append)
+            context = CellContext(tmp_path_factory.mktemp(name), told.append)
             results = {
-                cell.key: json.loads(json.dumps(cell.work(desk), allow_nan=False))
+                cell.key: json.loads(json.dumps(cell.work(context), allow_nan=False))
                 for cell in study.cells(QUICK)
             }
             assert len(told) == len(results)

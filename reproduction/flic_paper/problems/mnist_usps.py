@@ -1,6 +1,7 @@
 """MNIST at 28×28 pixels for one half of the clients, USPS at 16×16 for the other.
 
-Paper: "MNIST-USPS", table:performance.
+Paper: "MNIST-USPS", table:performance. The text does not say how images are dealt out. Here they
+are at one client each; the partition of the authors' program is there too (`partition`).
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from flic.data.client_data import ClientData, FederatedData, Split
-from flic.data.partition import deal_rows, draw_classes, draw_rows
+from flic.data.partition import Holdings, deal_rows, draw_classes, draw_rows
 from flic.data.problem import Problem
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification
@@ -22,6 +23,9 @@ from flic_paper.problems.store import load_arrays
 
 NUM_CLASSES = 10
 
+#: Of the authors' partition: below so many rows per client, a slot has so many shared shards.
+FEW_ROWS, SHARED_SHARDS = 100, 50
+
 
 class MnistUspsConfig(Problem):
     """Settings of the MNIST-USPS problem."""
@@ -29,6 +33,7 @@ class MnistUspsConfig(Problem):
     problem: Literal["mnist-usps"] = "mnist-usps"
     num_clients: int = Field(default=100, ge=2)  # b
     classes_per_client: int = Field(default=3, ge=2, le=NUM_CLASSES)  # |𝒴_i|
+    partition: Literal["disjoint", "authors"] = "disjoint"
     train_rows_per_class: int | None = Field(default=None, ge=1)  # of each set; None: all
     test_rows_per_class: int | None = Field(default=None, ge=1)
 
@@ -49,8 +54,8 @@ class _Source:
 def make_mnist_usps(config: MnistUspsConfig, *, seed: int) -> FederatedData:
     """Clients with images of one size or the other, each with few of the digits.
 
-    The two data sets keep their own split into training and test images. Both parts of a
-    class are divided among its holders, so that no image is at two clients.
+    The two data sets keep their own split into training and test images. In the disjoint partition
+    both parts of a class are divided among its holders, so that no image is at two clients.
     """
     clients: dict[int, ClientData] = {}
     for first, source in enumerate((_mnist(), _usps())):
@@ -66,11 +71,21 @@ def _make_clients(
 ) -> list[ClientData]:
     """Clients of one data set, with the numbers `members`."""
     rng = generator(seed, "mnist-usps", source.name)
-    holdings = draw_classes(len(members), NUM_CLASSES, config.classes_per_client, rng=rng)
+    is_ours = config.partition == "disjoint"
+    count, held = len(members), config.classes_per_client
+    holdings = (
+        draw_classes(count, NUM_CLASSES, held, rng=rng)
+        if is_ours
+        else _draw_slots(count, held, rng=rng)
+    )
     train = _at_most(source.train, config.train_rows_per_class, rng=rng)
     test = _at_most(source.test, config.test_rows_per_class, rng=rng)
-    train_rows = deal_rows(train.y, holdings, rng=rng)
-    test_rows = deal_rows(test.y, holdings, rng=rng)
+    train_rows, test_rows = (
+        deal_rows(part.y, holdings, rng=rng)
+        if is_ours
+        else _deal_shards(part.y, holdings, config.num_clients, rng=rng)
+        for part in (train, test)
+    )
     schema = FeatureSchema.of_images(
         f"{source.name}-{source.side}x{source.side}", *[source.side] * 2
     )
@@ -80,6 +95,50 @@ def _make_clients(
         own, own_test = train.take(rows), test.take(rows_of_test)
         clients.append(ClientData(name, schema, own, Split.empty(schema.dim), own_test))
     return clients
+
+
+def _draw_slots(clients: int, slots: int, *, rng: torch.Generator) -> Holdings:
+    """Classes of every client as the authors draw them: uniformly, so that some repeat.
+
+    Departs: a client with one class only draws again, since any accuracy on it would be 100 %.
+    """
+    holdings: Holdings = []
+    while len(holdings) < clients:
+        drawn = torch.randint(NUM_CLASSES, (slots,), generator=rng).tolist()
+        if len(set(drawn)) > 1:
+            holdings.append(tuple(drawn))
+    return holdings
+
+
+def _deal_shards(
+    labels: Tensor, holdings: Holdings, num_clients: int, *, rng: torch.Generator
+) -> list[Tensor]:
+    """Rows of every client as in the authors' program.
+
+    Every class is cut into shards for all clients, although half of them hold this data set. A
+    slot takes the next shard of its class. Where there are fewer than 100 rows for each client,
+    it takes 50 shards at random instead, with repeats, which other clients may have as well.
+    """
+    shards_per_class = max(1, num_clients * len(holdings[0]) // NUM_CLASSES)
+    by_class = [(labels == c).nonzero().flatten() for c in range(NUM_CLASSES)]
+    shards = [
+        rows[torch.randperm(len(rows), generator=rng)].tensor_split(shards_per_class)
+        for rows in by_class
+    ]
+    repeats = len(labels) / num_clients < FEW_ROWS
+    taken = [0] * NUM_CLASSES
+    dealt = []
+    for held in holdings:
+        own: list[Tensor] = []
+        for c in held:
+            if repeats:
+                drawn = torch.randint(len(shards[c]), (SHARED_SHARDS,), generator=rng).tolist()
+            else:
+                drawn = [taken[c] % len(shards[c])]
+                taken[c] += 1
+            own += [shards[c][i] for i in drawn]
+        dealt.append(torch.cat(own))
+    return dealt
 
 
 def _at_most(split: Split, rows_per_class: int | None, *, rng: torch.Generator) -> Split:

@@ -25,7 +25,7 @@ from flic.gaussians import (
     wasserstein2_sq_interval,
 )
 from flic.seeding import generator
-from flic_paper.study import WHICH, Cell, Desk, Results, Scope, Study, Table, Value, listed
+from flic_paper.study import WHICH, Cell, CellContext, Results, Scope, Study, Table, Value, listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -129,10 +129,10 @@ FORMULAS: Mapping[str, Callable[[Gaussian, Gaussian], Tensor]] = {
 }
 
 
-def _simulate(name: str, k: int, seed: int, size: _Size, desk: Desk) -> dict[str, Any]:
+def _simulate(name: str, k: int, seed: int, size: _Size, context: CellContext) -> dict[str, Any]:
     """Variances by every formula, and results of samples of each size."""
     nu, anchor = SITUATIONS[name].pair(name, k)
-    desk.tell(f"{name}, k = {k}, seed {seed}")
+    context.tell(f"{name}, k = {k}, seed {seed}")
     return {
         "formulas": {label: float(formula(nu, anchor)) for label, formula in FORMULAS.items()},
         "rows": {

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flic.engine.sampling import active_clients
+from flic.engine.rounds import active_clients
 from flic.gaussians import AffineMap, Gaussian
 from flic.methods.protocol import ServerState
 from flic.seeding import generator
@@ -38,7 +38,7 @@ from flic_paper.linear.oracle import (
     OracleClient,
     make_linear_oracle,
 )
-from flic_paper.study import WHICH, Cell, Desk, Results, Scope, Study, Table, listed
+from flic_paper.study import WHICH, Cell, CellContext, Results, Scope, Study, Table, listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -122,9 +122,9 @@ VARIANTS: Mapping[str, Variant] = {
 _SLOW = _by_moments(_MOMENT_ROWS[-1])  # left out of the quick study
 
 
-def _train(name: str, seed: int, desk: Desk) -> dict[str, Any]:
+def _train(name: str, seed: int, context: CellContext) -> dict[str, Any]:
     """Distances and test errors round by round, and the bounds of the theorem."""
-    desk.tell(f"{name}, seed {seed}")
+    context.tell(f"{name}, seed {seed}")
     variant, oracle = VARIANTS[name], make_linear_oracle(LinearOracleConfig(), seed=seed)
     active = _active_sets(oracle, variant.participation, seed=seed)
     heads = torch.stack([oracle.heads_of(names) for names in active])

@@ -22,7 +22,7 @@ from flic_paper.arms import revision
 from flic_paper.problems.mnist_usps import MnistUspsConfig, make_mnist_usps
 from flic_paper.problems.modalities import ModalitiesConfig, make_modalities
 from flic_paper.problems.views import ViewsConfig, make_views
-from flic_paper.study import WHICH, Cell, Desk, Results, Scope, Study, Table, Value, listed
+from flic_paper.study import WHICH, Cell, CellContext, Results, Scope, Study, Table, Value, listed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -135,9 +135,9 @@ COLUMNS = [
 ]
 
 
-def _work(make: Make, method: str, seed: int, quick: bool, desk: Desk) -> dict[str, Any]:
+def _work(make: Make, method: str, seed: int, quick: bool, context: CellContext) -> dict[str, Any]:
     """Test accuracy of every client."""
-    desk.tell(method)
+    context.tell(method)
     data = make(seed)
     if quick:
         data = replace(data, clients=data.clients[:QUICK_CLIENTS])

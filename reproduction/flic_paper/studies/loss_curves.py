@@ -26,7 +26,7 @@ from flic.methods.protocol import Visit, VisitContext
 from flic.networks.descent import Losses, LossFn
 from flic.settings import merge
 from flic.shapes import Named
-from flic_paper.study import Cell, Desk, Results, Scope, Study, Table, Value
+from flic_paper.study import Cell, CellContext, Results, Scope, Study, Table, Value
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -91,7 +91,7 @@ class _Traced(FlicHL):
         return super()._descend(parameters, traced, plan)
 
 
-def _trace(config: RunConfig, desk: Desk) -> dict[str, Any]:
+def _trace(config: RunConfig, context: CellContext) -> dict[str, Any]:
     """Losses per visit and epoch of the most visited clients, and the visits' rounds."""
     data = config.data.make(seed=config.seed)
     clients = Clients(data, config.embedding, dtype=torch.float32)
@@ -101,7 +101,7 @@ def _trace(config: RunConfig, desk: Desk) -> dict[str, Any]:
     schedule = Schedule(training.rounds, training.participation, False, 0)
     with open_jobs(engine, workers=1) as jobs:
         for record in local_rounds(jobs, schedule, MemoryJournal(), stack_width=100).steps():
-            desk.tell(f"round {record['round']}")
+            context.tell(f"round {record['round']}")
     often = sorted(method.visits, key=lambda name: (-len(method.visits[name]), name))
     return {
         name: {

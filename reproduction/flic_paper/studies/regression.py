@@ -19,7 +19,7 @@ from flic.runs.metrics import Outcome, Scores
 from flic.runs.run_folder import simulate
 from flic.settings import merge
 from flic_paper.arms import revision
-from flic_paper.study import WHICH, Cell, Desk, Results, Scope, Study, Table, Value, listed
+from flic_paper.study import WHICH, Cell, CellContext, Results, Scope, Study, Table, Value, listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,9 +64,9 @@ def study_config(problem: str, preset: str, *, quick: bool = False) -> RunConfig
     return resolve(merge(raw, _QUICK) if quick else raw, source="the regression study")
 
 
-def _run(config: RunConfig, method: str, seed: int, desk: Desk) -> dict[str, Any]:
+def _run(config: RunConfig, method: str, seed: int, context: CellContext) -> dict[str, Any]:
     """Scores of every client at the last and at the chosen round, and the best possible mean."""
-    desk.tell(f"{config.data.problem}, {config.preset}, {method}, seed {seed}")
+    context.tell(f"{config.data.problem}, {config.preset}, {method}, seed {seed}")
     name, changes = _VARIANTS.get(method, (method, {}))
     raw = merge(config.model_dump(mode="json"), {"methods": {name: changes}})
     own = resolve(raw, source="the regression study").for_method(name, seed=seed)

@@ -19,7 +19,8 @@ from flic.data.stacked import StackedRows
 from flic.engine.engine import Engine, Job
 from flic.gaussians import Gaussian, wasserstein2_sq
 from flic.methods.flic.anchors import mean_name
-from flic_paper.study import WHICH, Cell, Desk, Results, Scope, Study, Table, Value, listed
+from flic.notation import counted
+from flic_paper.study import WHICH, Cell, CellContext, Results, Scope, Study, Table, Value, listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,11 +33,11 @@ _PARTS = ("train", "test")
 _MARKERS = "osD"  # one per client
 
 
-def _embed(epochs: int, seed: int, rows: int, desk: Desk) -> dict[str, Any]:
+def _embed(epochs: int, seed: int, rows: int, context: CellContext) -> dict[str, Any]:
     """Projected rows and anchors, and the distances of classes from their anchors."""
     from sklearn.manifold import TSNE
 
-    desk.tell(f"{epochs} epochs, seed {seed}")
+    context.tell(f"{counted(epochs, 'epoch')}, seed {seed}")
     engine = _engine(epochs, seed)
     server = engine.method.init_server()
     names = tuple(engine.clients.split(engine.clients.names, stack_width=_CLIENTS)[0])
@@ -128,7 +129,7 @@ class Tsne(Study):
                 if cell is not None:
                     _draw(axes, cell, {"train"} if part == "train" else {"train", "test"})
                 shown = "training rows" if part == "train" else "training rows, pale: test rows"
-                axes.set_title(f"{epochs} epochs, {shown}")
+                axes.set_title(f"{counted(epochs, 'epoch')}, {shown}")
         figure.legend(handles=_legend(), loc="outside lower center", ncols=_CLASSES)
         return {self.name: figure}
 

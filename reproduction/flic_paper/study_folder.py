@@ -31,7 +31,7 @@ from flic.engine.runners import leave_with_parent
 from flic.errors import ConfigError, FlicError, RunFolderError
 from flic.files import read_json, write_atomically
 from flic_paper.studies import STUDIES
-from flic_paper.study import Cell, Desk, Scope, Study
+from flic_paper.study import Cell, CellContext, Scope, Study
 
 Tell = Callable[[str], None]
 
@@ -119,7 +119,7 @@ def _do(cell: Cell, folder: Path, tell: Tell) -> None:
     place = _place(folder, cell)
     started = time.perf_counter(), time.process_time()
     tell(cell.key)
-    result = cell.work(Desk(place, lambda line: tell(f"{cell.key}: {line}")))
+    result = cell.work(CellContext(place, lambda line: tell(f"{cell.key}: {line}")))
     seconds = time.perf_counter() - started[0], time.process_time() - started[1]
     path = _result_file(folder, cell)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -183,7 +183,7 @@ def _kept(folder: Path, cell: Cell) -> dict[str, Any] | None:
 
 
 def _same(kept: Any, wanted: Any) -> bool:
-    """Whether settings are the same, with defaults in the kept ones for keys added since."""
+    """Return whether settings are the same, with defaults in the kept ones for keys added since."""
     if isinstance(kept, list) and isinstance(wanted, list):
         return len(kept) == len(wanted) and all(map(_same, kept, wanted))
     if kept == wanted or not isinstance(kept, dict):
