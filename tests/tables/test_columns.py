@@ -126,12 +126,19 @@ def test_later_rows_that_differ_are_handled_and_said():
     assert frame["stay"].dtype == "datetime64[ns]"
     assert odd.names == (
         "has no column 'stay', 'drug'; all their values count as missing.",
-        "has the further columns 'new', which are not used.",
+        "has 1 further column that is not used: 'new'.",
     )
     assert {name: about_bad(name, bad) for name, bad in odd.bad.items()} == {
-        "age": "2 values of column 'age' are no number, the first 'old' in row 2; they count as "
-        "missing."
+        "age": "2 values of column 'age' are no number and taken as missing; the first is 'old' "
+        "in row 2."
     }
+
+
+def test_a_single_value_is_spoken_of_as_one():
+    _, odd = conform(pd.DataFrame({"x": ["1", "?", "old"]}), [Column("x", "number")], Declared())
+    assert about_bad("x", odd.bad["x"]) == (
+        "1 value of column 'x' is no number and taken as missing; the first is 'old' in row 3."
+    )
 
 
 def test_a_date_reads_the_same_alone_as_among_others():
@@ -199,9 +206,7 @@ def test_columns_are_read_as_others_read_them_where_they_can_be():
 @pytest.mark.parametrize("odd", ["2024-02-30", "30.02.2024", "2024-13-01", "9999-12-31", "soon"])
 def test_a_day_that_is_none_among_dates_is_questioned(odd):
     frame = pd.DataFrame({"seen": ["2024-02-01", "2024-02-02", odd]})
-    with pytest.raises(
-        DataError, match=f"mostly dates, but 1 of 3 values are not, such as '{odd}'"
-    ):
+    with pytest.raises(DataError, match=f"mostly dates, but 1 of 3 values is not, such as '{odd}'"):
         find_columns(frame, Declared())
 
 

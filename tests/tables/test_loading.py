@@ -82,7 +82,14 @@ def test_labels_are_sorted_as_numbers_and_rows_without_one_dropped(frames):
     tables = tables_from_frames(frames, label="grade")
     assert tables.labels == ("2", "9", "10")
     assert len(tables.tables[0].frame) == len(tables.tables[0]) == 28
-    assert tables.notices == ("Client 'north': 2 rows have no label and are dropped.",)
+    assert tables.notices == ("Client 'north': 2 rows without a label are dropped.",)
+
+
+def test_a_single_row_without_a_label_is_spoken_of_as_one(frames):
+    frames["north"].loc[0, "grade"] = None
+    assert tables_from_frames(frames, label="grade").notices == (
+        "Client 'north': 1 row without a label is dropped.",
+    )
 
 
 def test_taking_rows_keeps_how_they_are_read(frames):

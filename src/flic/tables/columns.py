@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from flic.errors import DataError
+from flic.notation import are, counted
 from flic.tables.declared import Declared, Kind
 from flic.tables.labels import quoted
 from flic.tables.table import Column
@@ -131,7 +132,7 @@ def _kind(values: np.ndarray) -> Kind:
 
 
 def _are_mostly(known: Sequence[str], levels: Iterable[str], test: Callable[[str], bool]) -> bool:
-    """Whether most values pass a test; each level is tested once."""
+    """Return whether most values pass a test; each level is tested once."""
     passed = {level for level in levels if test(level)}
     return sum(value in passed for value in known) >= MOSTLY * len(known)
 
@@ -170,13 +171,14 @@ def _wrong(name: str, values: np.ndarray, kind: Kind, *, is_declared: bool) -> s
 
 def _mixed(name: str, bad: list[tuple[int, str]], known: int, kind: Kind, is_declared: bool) -> str:
     words = list(dict.fromkeys(value for _, value in bad))
-    rows = ", ".join(str(row + 1) for row, _ in bad[:_EXAMPLES])
+    rows = "row" if len(bad) == 1 else "rows"
+    places = ", ".join(str(row + 1) for row, _ in bad[:_EXAMPLES])
     listed = ", ".join(f'"{word}"' for word in words[:_EXAMPLES])
     what = f"is declared a {kind}" if is_declared else f"has mixed types: mostly {kind}s"
     return (
-        f"column '{name}' {what}, but {len(bad)} of {known} values are not, such as "
-        f'{quoted(words[:_EXAMPLES])} (data rows {rows}); expected one type. If they mean "not '
-        f'measured", declare missing = {{ "{name}" = [{listed}] }}; if they are levels, '
+        f"column '{name}' {what}, but {len(bad)} of {known} values {are(len(bad))} not, such as "
+        f"{quoted(words[:_EXAMPLES])} (data {rows} {places}); expected one type. If this means "
+        f'"not measured", declare missing = {{ "{name}" = [{listed}] }}; if it is a level, '
         f'categories = ["{name}"].'
     )
 
@@ -229,8 +231,8 @@ def conform(
 def about_bad(column: str, bad: BadValues) -> str:
     """Message about values that are not of their kind and count as missing."""
     return (
-        f"{bad.count} values of column '{column}' are no {bad.kind}, the first '{bad.first}' in "
-        f"row {bad.row}; they count as missing."
+        f"{counted(bad.count, 'value')} of column '{column}' {are(bad.count)} no {bad.kind} and "
+        f"taken as missing; the first is '{bad.first}' in row {bad.row}."
     )
 
 
@@ -244,4 +246,5 @@ def _about_names(
     known = {*wanted, *declared.left_out}
     extra = [name for name in frame.columns if name not in known]
     if extra:
-        yield f"has the further columns {quoted(extra)}, which are not used."
+        unused = counted(len(extra), "further column")
+        yield f"has {unused} that {are(len(extra))} not used: {quoted(extra)}."

@@ -29,12 +29,12 @@ _UNNAMED = re.compile(r"(unnamed:? \d+|__index_level_\d+__)?", re.IGNORECASE)
 
 
 def is_unnamed(column: str) -> bool:
-    """Whether a column has a position but no name, so means nothing to other clients."""
+    """Return whether a column has a position but no name, so means nothing to other clients."""
     return _UNNAMED.fullmatch(column.strip()) is not None
 
 
 def is_list_of_values(value: object) -> bool:
-    """Whether it is a list of raw values, from TOML or Python."""
+    """Return whether it is a list of raw values, from TOML or Python."""
     return isinstance(value, list | tuple) and all(isinstance(v, Raw) for v in value)
 
 

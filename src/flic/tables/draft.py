@@ -11,7 +11,7 @@ from pathlib import Path
 
 from flic.data.task import TaskName
 from flic.errors import ConfigError, DataError
-from flic.notation import toml_key, toml_list, toml_text
+from flic.notation import counted, toml_key, toml_list, toml_text
 from flic.tables.declared import KINDS
 from flic.tables.federation_file import Client, FederationFile
 from flic.tables.loading import examine
@@ -150,7 +150,7 @@ def _question(file: FederationFile, federation: TableFederation, check: Check) -
     counts: Counter[str] = Counter()
     for client in check.clients:
         counts.update({name: int(rows) for name, rows in client.labels.items()})
-    found = [f"{_plain(name)} ({counts[name]} rows)" for name in federation.labels]
+    found = [f"{_plain(name)} ({counted(counts[name], 'row')})" for name in federation.labels]
     more = len(found) - _LISTED_VALUES
     rest = [f"and {more} more"] if more > 0 else []
     yield from _comment("Found", [*found[:_LISTED_VALUES], *rest])
@@ -193,7 +193,8 @@ def _suggestions(check: Check) -> Iterator[str]:
 
 
 def _facts(client: ClientCheck) -> Iterator[str]:
-    yield f"# {_plain(client.name)}: {client.rows} rows, {client.missing_share:.0%} missing"
+    rows = counted(client.rows, "row")
+    yield f"# {_plain(client.name)}: {rows}, {client.missing_share:.0%} missing"
     for kind in KINDS:
         names = [_plain(column.name) for column in client.columns if column.kind == kind]
         if names:

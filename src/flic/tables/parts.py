@@ -4,12 +4,12 @@
 """
 
 import math
-from collections.abc import Sequence
-from typing import Any, Literal, cast
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 import pandas as pd
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 # Standardised values are clipped at this many deviations: a misplaced comma must not dominate.
 CLIP = 5.0
@@ -129,13 +129,18 @@ class Levels(Fitted):
         return np.column_stack(columns).astype(float) if columns else np.empty((len(values), 0))
 
 
+DatePart = Literal[
+    "days", "season sin", "season cos", "weekday sin", "weekday cos", "hour sin", "hour cos"
+]
+
+
 class Dates(Fitted):
     """A date: days, and the season, weekday and hour as points on a circle."""
 
     kind: Literal["dates"] = "dates"
     column: str
     middle: str  # the median date, for missing ones
-    parts: list[str]
+    parts: list[DatePart]
     scale: Scale
 
     @classmethod
@@ -180,7 +185,7 @@ def _circle(position: pd.Series, length: float) -> tuple[Any, Any]:
     return np.sin(angle), np.cos(angle)
 
 
-_DATE_PARTS = {
+_DATE_PARTS: dict[DatePart, Callable[[Any], Any]] = {
     "days": lambda d: (d.normalize() - pd.Timestamp("2000-01-01")) / pd.Timedelta(days=1),
     "season sin": lambda d: _circle(d.day_of_year, 365.25)[0],
     "season cos": lambda d: _circle(d.day_of_year, 365.25)[1],
@@ -189,6 +194,9 @@ _DATE_PARTS = {
     "hour sin": lambda d: _circle(d.hour, 24)[0],
     "hour cos": lambda d: _circle(d.hour, 24)[1],
 }
+
+
+Direction = Annotated[list[float], Field(min_length=TEXT_WIDTH, max_length=TEXT_WIDTH)]
 
 
 class Words(Fitted):
@@ -201,7 +209,7 @@ class Words(Fitted):
     column: str
     client: str
     levels: list[str]  # of a category; free text has none
-    directions: list[list[float]]
+    directions: list[Direction]
     scale: Scale
 
     @classmethod

@@ -12,6 +12,7 @@ from pandas.core.util.hashing import hash_pandas_object
 
 from flic.data.findings import Finding
 from flic.data.task import Classification, Regression, Task
+from flic.notation import are, counted
 from flic.tables.declared import Declared, is_unnamed
 from flic.tables.federation_file import unusable_name
 from flic.tables.labels import quoted
@@ -156,12 +157,12 @@ def about_labels(
     """Labels that are missing, too few, all the same, or beyond the range."""
     dropped = len(raw.frame) - len(y)
     if dropped:
-        yield notice(raw.name, f"{dropped} rows have no label and are dropped.")
+        yield notice(raw.name, f"{counted(dropped, 'row')} without a label {are(dropped)} dropped.")
     if len(y) < LEAST_ROWS:
         yield fatal(
             raw.name,
-            f"has {len(y)} rows with a label; expected at least {LEAST_ROWS}. Add rows, or leave "
-            "this client out.",
+            f"has {counted(len(y), 'row')} with a label; expected at least {LEAST_ROWS}. Add rows, "
+            "or leave this client out.",
         )
     distinct = np.unique(y)
     if len(distinct) == 1:
@@ -177,5 +178,6 @@ def about_labels(
         if beyond:
             yield notice(
                 raw.name,
-                f"{beyond} responses lie outside the range {task.low:g} to {task.high:g}.",
+                f"has {counted(beyond, 'response')} outside the range {task.low:g} to "
+                f"{task.high:g}.",
             )

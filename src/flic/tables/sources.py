@@ -12,6 +12,7 @@ import pandas as pd
 
 from flic.data.findings import Finding
 from flic.errors import DataError
+from flic.notation import are, counted
 from flic.tables.declared import Declared
 from flic.tables.federation_file import Client, FederationFile
 from flic.tables.labels import LabelNames, key_texts, quoted
@@ -133,7 +134,9 @@ def _about_sites(
 ) -> Iterator[Finding]:
     nowhere = sum(place is None for place in places)
     if nowhere:
-        yield notice(None, f"{path}: {nowhere} rows have no site and are dropped.")
+        yield notice(
+            None, f"{path}: {counted(nowhere, 'row')} without a site {are(nowhere)} dropped."
+        )
     unknown = [site for site in wanted if site not in found]
     if unknown:
         yield fatal(

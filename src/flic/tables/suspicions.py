@@ -24,7 +24,7 @@ SENTINELS = (-999.0, -99.0, -9.0, -1.0, 99.0, 999.0, 9999.0)
 
 
 def looks_like_id(known: pd.Series, kind: Kind) -> bool:
-    """Whether the values only identify rows: whole numbers or words, all of them distinct."""
+    """Return whether the values only identify rows: whole numbers or words, all distinct."""
     if len(known) < JUDGED_ROWS or not known.is_unique:
         return False
     if kind == "number":  # a few whole numbers can be distinct by chance, but rarely consecutive
@@ -60,7 +60,7 @@ def _is_apart(value: float, rest: np.ndarray) -> bool:
 
 
 def leaks_label(values: pd.Series, kind: Kind, y: np.ndarray, task: Task) -> bool:
-    """Whether the column alone predicts the label perfectly, or nearly so."""
+    """Return whether the column alone predicts the label perfectly, or nearly so."""
     if len(y) < JUDGED_ROWS or kind == "text":
         return False
     if len(y) > LOOKED_AT_ROWS:
@@ -76,7 +76,7 @@ def leaks_label(values: pd.Series, kind: Kind, y: np.ndarray, task: Task) -> boo
 
 
 def _levels_tell(values: pd.Series, y: np.ndarray, task: Task) -> bool:
-    """Whether every level goes with one label, in levels of several rows each."""
+    """Return whether every level goes with one label, in levels of several rows each."""
     levels, distinct = pd.factorize(values)
     if 4 * len(distinct) > len(y) or len(distinct) < 2:
         return False
@@ -94,7 +94,7 @@ def _majority(y: np.ndarray) -> float:
 
 
 def _pieces_tell_class(x: np.ndarray, y: np.ndarray) -> bool:
-    """Whether the values fall into pieces of one class each, of several rows or more.
+    """Return whether the values fall into pieces of one class each, of several rows or more.
 
     A tree of scikit-learn gives much the same answer. On one column it is a sort, which takes a
     hundredth of the time.
@@ -109,7 +109,7 @@ def _pieces_tell_class(x: np.ndarray, y: np.ndarray) -> bool:
 
 
 def _neighbours_tell_response(x: np.ndarray, y: np.ndarray) -> bool:
-    """Whether each response is the mean of those at equal values, or else at the nearest ones."""
+    """Return whether a response is the mean of those at equal values, or else at the nearest."""
     if np.ptp(y) == 0:
         return False
     # Neighbours that are far apart predict even a straight line only in steps.

@@ -175,7 +175,7 @@ def _numbers(raw: pd.Series, declared: Declared) -> tuple[pd.Series, list[int]]:
 
 
 def are_plain_numbers(raw: pd.Series, declared: Declared) -> bool:
-    """Whether all values are plainly numbers; if not, each must be looked at.
+    """Return whether all values are plainly numbers; if not, each must be looked at.
 
     Most columns of large tables are numbers without gaps, and take almost no time this way.
     """
@@ -214,23 +214,23 @@ def formed(parsed: Iterable[Any], kind: Kind, name: str) -> pd.Series:
 
 
 def has_decimal_comma(text: str) -> bool:
-    """Whether it is a number with a decimal comma."""
+    """Return whether it is a number with a decimal comma."""
     return "," in text and _DECIMAL_COMMA.fullmatch(text) is not None
 
 
 def is_code(text: str) -> bool:
-    """Whether it is written in digits but is not a number, such as 007."""
+    """Return whether it is written in digits but is not a number, such as 007."""
     return _CODE.fullmatch(text) is not None
 
 
 def month_first(text: str) -> bool:
-    """Whether it is a date only if its month comes first."""
+    """Return whether it is a date only if its month comes first."""
     parts = _DAY_FIRST.fullmatch(text)
     return parts is not None and int(parts.group(2)) > 12 >= int(parts.group(1))
 
 
 def looks_like_date(text: str) -> bool:
-    """Whether it is written as a date, even of a day that does not exist.
+    """Return whether it is written as a date, even of a day that does not exist.
 
     Eight digits do not count, since they may be a number.
     """
