@@ -41,3 +41,12 @@ def test_type_checkers_see_what_is_imported_late() -> None:
         for alias in node.names
     }
     assert seen == {name: (home, name) for name, home in flic._HOME.items()}
+
+
+def test_a_name_whose_extra_is_missing_says_which_to_install(monkeypatch):
+    def missing(module):
+        raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
+
+    monkeypatch.setattr(flic, "_import_module", missing)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install flic\[tables\]"):
+        _ = flic.Federation

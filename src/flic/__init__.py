@@ -63,7 +63,13 @@ def __getattr__(name: str) -> object:
     """Import a public name from its module."""
     if name not in _HOME:
         raise AttributeError(f"module 'flic' has no attribute {name!r}")
-    return getattr(_import_module(_HOME[name]), name)
+    try:
+        return getattr(_import_module(_HOME[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name not in ("pandas", "skops"):
+            raise
+        message = f"flic.{name} needs {error.name}. Install it with: pip install flic[tables]"
+        raise ModuleNotFoundError(message, name=error.name) from error
 
 
 def __dir__() -> list[str]:

@@ -210,6 +210,17 @@ def test_a_damaged_file_is_named(finished, damaged):
     assert report_of_run(folder).rounds
 
 
+def test_a_damage_is_told_in_plain_words(finished):
+    folder = finished()
+    for content, why in [
+        ("{", "not valid JSON"),
+        ('{"notices": 3}', "notices: got 3; expected a li"),
+    ]:
+        (folder / "summary.json").write_text(content)
+        with pytest.raises(RunFolderError, match=rf"summary.json is damaged \({why}"):
+            report_of_run(folder)
+
+
 DEEP = "[" * 100_000 + "]" * 100_000
 STRANGE = {
     "rounds.json": ["null", "[1]", "[{}]", '{"a": 1}', '[{"round": "x", "stage": "y"}]', DEEP],

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -313,7 +312,7 @@ def rewrite(folder, **origin):
     """Commits as if they had been made elsewhere."""
     for path in (folder / "checkpoints").glob("[0-9]*.json"):
         commit = Commit.parse(path.read_bytes())
-        path.write_bytes(replace(commit, origin={**commit.origin, **origin}).dump())
+        path.write_bytes(commit.model_copy(update={"origin": {**commit.origin, **origin}}).dump())
 
 
 def test_steps_of_other_code_are_shown_but_not_gone_on_with(interrupted, finished):

@@ -55,14 +55,14 @@ def test_a_link_through_a_rare_level_is_compared_on_every_split(task, alone):
 @pytest.mark.parametrize(("task", "alone"), ALONE.items())
 def test_without_the_link_a_client_has_its_own_linear_model(task, alone):
     tables = practices(task)
-    bench = Evaluator(tables, FitSettings(candidates=("linked",), **LINKED))
-    assert bench.served == {"linked": ["a", "b"]}
+    evaluator = Evaluator(tables, FitSettings(candidates=("linked",), **LINKED))
+    assert evaluator.served == {"linked": ["a", "b"]}
     without = {t.name: (np.arange(4, 30), np.arange(4)) for t in tables.tables}
-    encoded = bench.encode(without)
+    encoded = evaluator.encode(without)
     assert CANDIDATES["linked"].served(encoded) == []
-    own = CANDIDATES[alone].learn(encoded, bench.settings, seed=0).models
+    own = CANDIDATES[alone].learn(encoded, evaluator.settings, seed=0).models
     expected = _predict(own, {silo.name: silo for silo in encoded.silos})
-    [found] = bench.predictions(without, seed=0).values()
+    [found] = evaluator.predictions(without, seed=0).values()
     assert {n: p.tolist() for n, p in found.items()} == {n: p.tolist() for n, p in expected.items()}
 
 
@@ -72,11 +72,11 @@ def test_a_link_of_some_rows_that_all_rows_have_not_is_not_used():
     frames["a"].loc[20:, "kind"] = [f"level {i}" for i in range(24)]
     own = {name: frame.drop(columns="stay") for name, frame in frames.items()}
     tables = tables_from_frames(own, label="ill", declared=Declared(categories=("kind",)))
-    bench = Evaluator(tables, FitSettings(candidates=("lda", "linked"), **LINKED))
-    assert bench.served["linked"] == ["b", "c"]
+    evaluator = Evaluator(tables, FitSettings(candidates=("lda", "linked"), **LINKED))
+    assert evaluator.served["linked"] == ["b", "c"]
     rows = {t.name: (np.arange(30), np.arange(30, 44)) for t in tables.tables}
-    assert CANDIDATES["linked"].served(bench.encode(rows)) == ["a", "b", "c"]
-    assert [*bench.predictions(rows, seed=0)["linked"]] == ["b", "c"]
+    assert CANDIDATES["linked"].served(evaluator.encode(rows)) == ["a", "b", "c"]
+    assert [*evaluator.predictions(rows, seed=0)["linked"]] == ["b", "c"]
 
 
 @pytest.fixture
@@ -117,10 +117,10 @@ def test_a_worker_that_dies_is_said():
             time.sleep(0.01)
         children[0].kill()
 
-    bench = Evaluator(practices("classification"), FitSettings(candidates=("lda",)))
-    splits = outer_splits(bench.federation.tables, bench.settings)
+    evaluator = Evaluator(practices("classification"), FitSettings(candidates=("lda",)))
+    splits = outer_splits(evaluator.federation.tables, evaluator.settings)
     killer = threading.Thread(target=kill_one)
     killer.start()
     with pytest.raises(FederationError, match=r"a worker process died .* fewer --workers\.$"):
-        list(work_through(bench, splits, workers=2))
+        list(work_through(evaluator, splits, workers=2))
     killer.join()

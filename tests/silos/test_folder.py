@@ -14,14 +14,17 @@ from flic.errors import DamagedModel, RunFolderError
 from flic.page.from_fit import report_of_fit
 from flic.silos import folder as folders
 from flic.silos.fitted import FittedFederation
+from flic.silos.report_data import ReportData
+from flic.silos.results import Results
 from flic.silos.verdict import Difference
 from flic.tables.declared import Link
 
 FILES = [
     "README.md",
     "verdict.json",
+    "results.parquet",
     "rounds.json",
-    "portrait.json",
+    "report_data.json",
     "shared.safetensors",
     "linked.safetensors",
     "clients/00-north/client.json",
@@ -91,8 +94,10 @@ def test_figures_that_are_not_known_stay_so(fitted, tmp_path):
     first, *rest = fitted.verdict.clients
     unknown = Difference(0.0, -np.inf, np.inf)
     line = replace(first, alone_score=np.nan, difference=unknown)
-    candidates = {"lda": {"north": {"auroc": np.nan}}}
-    verdict = replace(fitted.verdict, clients=(line, *rest), candidates=candidates)
+    table = fitted.verdict.results.table
+    auroc = table["value"].mask(table["metric"] == "auroc")
+    results = Results(table.assign(value=auroc))
+    verdict = replace(fitted.verdict, clients=(line, *rest), results=results)
     folders.save(replace(fitted, verdict=verdict), tmp_path / "unknown")
     again = folders.load(tmp_path / "unknown").verdict
     assert again.clients[0].difference == unknown
@@ -209,7 +214,7 @@ def forge(folder, name, change):
         ("clients/02-east/model.json", lambda c: c["facts"].update(inputs=[0])),
         ("clients/02-east/model.json", lambda c: c["facts"].update(method="os.system")),
         ("verdict.json", lambda c: c.update(clients=3)),
-        ("verdict.json", lambda c: c.pop("candidates")),
+        ("verdict.json", lambda c: c.pop("best")),
     ],
 )
 def test_parts_that_do_not_fit_together_are_refused(folder, name, change):
@@ -236,6 +241,16 @@ def test_a_resealed_manifest_without_its_parts_is_refused(folder, change):
 
     change_manifest(folder, reseal)
     with pytest.raises(DamagedModel, match="its parts do not fit together"):
+        folders.load(folder)
+
+
+def test_a_resealed_manifest_with_wrong_settings_is_refused_in_plain_words(folder):
+    def reseal(manifest):
+        manifest["federation"]["settings"]["repeats"] = 1
+        manifest["sha256"] = digest_of(manifest["federation"])
+
+    change_manifest(folder, reseal)
+    with pytest.raises(DamagedModel, match=r"settings.repeats: got 1; expected 2 or more;"):
         folders.load(folder)
 
 
@@ -383,6 +398,8 @@ def test_what_an_interrupted_write_left_is_no_obstacle(fitted, tmp_path):
 
 
 def test_an_empty_shared_part_is_written_too(fitted, tmp_path):
-    folders.save(replace(fitted, shared={}, report_data={}, records=()), tmp_path / "lone")
+    folders.save(
+        replace(fitted, shared={}, report_data=ReportData(), records=()), tmp_path / "lone"
+    )
     again = folders.load(tmp_path / "lone")
-    assert (again.shared, again.report_data, [*again.records]) == ({}, {}, [])
+    assert (again.shared, again.report_data, [*again.records]) == ({}, ReportData(), [])

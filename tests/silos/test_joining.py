@@ -3,15 +3,21 @@
 import numpy as np
 import pandas as pd
 import pytest
-from wards import NETWORK, ward
+import torch
+from wards import NETWORK, SETTINGS, ward, wards
 
 from flic.errors import ConfigError, DataError
 from flic.method_settings import MethodSettings
 from flic.settings import merge
 from flic.silos import folder as folders
+from flic.silos.encoding import encode
 from flic.silos.fit_settings import NETWORK as DEFAULTS
-from flic.silos.joining import join, label_names, with_whole_budget
-from flic.tables import Declared, client_from_frame
+from flic.silos.fit_settings import FitSettings
+from flic.silos.fitting import fit
+from flic.silos.joining import SharedPart, join
+from flic.silos.models import NetworkModel
+from flic.silos.newcomers import JoinedFlic, with_whole_budget
+from flic.tables import Declared, client_from_frame, tables_from_frames
 
 
 def newcomer(fitted, name="west", **columns):
@@ -22,7 +28,7 @@ def newcomer(fitted, name="west", **columns):
         label="ill",
         task=fitted.task,
         labels=fitted.labels,
-        own_labels=label_names(fitted),
+        own_labels=SharedPart.of(fitted).label_names(),
     )
     return table
 
@@ -64,7 +70,7 @@ def test_no_file_of_another_client_changes(folder):
     folders.update(join(loaded, newcomer(loaded)), folder)
     after = bytes_of()
     changed = {str(p.relative_to(folder)) for p in before if before[p] != after[p]}
-    assert changed == {"federation.json", "verdict.json", "README.md"}
+    assert changed == {"federation.json", "verdict.json", "results.parquet", "README.md"}
     new = {p.relative_to(folder).parts[:2] for p in after.keys() - before.keys()}
     assert new == {("clients", "03-west")}
     assert [*folders.load(folder).clients] == ["north", "south", "east", "west"]
@@ -94,7 +100,7 @@ def test_a_regression_is_joined_too(fitted_stays):
 
 
 def test_labels_are_read_as_the_others_are(fitted):
-    assert label_names(fitted) == {"well": ("well", "0"), "ill": ("ill", "1")}
+    assert SharedPart.of(fitted).label_names() == {"well": ("well", "0"), "ill": ("ill", "1")}
     raw = newcomer(fitted)
     named = newcomer(fitted, ill=np.where(ward(7)["ill"], "ill", "well"))
     assert raw.y.tolist() == named.y.tolist() == ward(7)["ill"].tolist()
@@ -129,7 +135,28 @@ def test_declared_gaps_are_gaps(fitted):
         label="ill",
         task=fitted.task,
         labels=fitted.labels,
-        own_labels=label_names(fitted),
+        own_labels=SharedPart.of(fitted).label_names(),
         declared=Declared(missing={"dose": (0,)}),
     )
     assert table.frame["dose"].isna().sum() == 5
+
+
+@pytest.mark.slow
+def test_a_shared_layer_is_used_as_the_federation_trained_it():
+    """FLIC-HL: the newcomer gets α with the anchors, and changes neither."""
+    tables = tables_from_frames(wards(), label="ill", labels={"well": (0,), "ill": (1,)})
+    settings = FitSettings(**SETTINGS, candidates=("lda", "flic"), flic_method="flic-hl")
+    fitted = fit(tables, settings)
+    layer = {name for name in fitted.shared if not name.startswith("anchor.")}
+    assert layer
+    joined = join(fitted, newcomer(fitted))
+    assert "west" in joined.verdict.candidates["flic"]
+    table = newcomer(fitted)
+    everything = {"west": (np.arange(len(table)), np.arange(0))}
+    encoded = encode([table], fitted.task, everything)
+    model = JoinedFlic(fitted.shared).learn(encoded, fitted.settings, seed=0).models["west"]
+    assert isinstance(model, NetworkModel)
+    assert model.method == "flic-hl"
+    assert layer <= {*model.shared}
+    assert not layer & {*model.private}
+    assert all(torch.equal(model.shared[name], fitted.shared[name]) for name in layer)

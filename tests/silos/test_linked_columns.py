@@ -91,7 +91,7 @@ def test_a_newcomer_is_told_of_a_column_in_another_unit(fitted, newcomer):
 
 
 def test_what_a_client_sends_is_named_after_nobody(fitted):
-    names = {t["name"] for c in fitted.report_data["traffic"] for t in c["tensors"]}
+    names = {t.name for c in fitted.report_data.traffic for t in c.tensors}
     assert any(name.startswith(f"linked: moments.{SPACE}.") for name in names)
     assert not any(client in name for name in names for client in fitted.clients)
 

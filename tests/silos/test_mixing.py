@@ -157,16 +157,16 @@ def tables():
 def fitted(tables):
     """A fit after which everybody keeps the mix, whatever was chosen."""
     settings = FitSettings(**SETTINGS, candidates=CANDIDATES)
-    made, bench = fit(tables, settings), Evaluator(tables, settings)
+    made, evaluator = fit(tables, settings), Evaluator(tables, settings)
     rows = {t.name: np.arange(len(t)) for t in tables.tables}
-    trial = bench.trial(rows, seed=0)
+    trial = evaluator.trial(rows, seed=0)
     kept = {c: replace(own, candidate="mix") for c, own in trial.choices["kept"].items()}
     # Of all parts, so that every kind of model is saved and learnt again.
     parts = dict.fromkeys(CANDIDATES[:-1], 0.25)
     weights = Weights(dict.fromkeys(kept, parts), parts)
     trial = replace(trial, choices={**trial.choices, "kept": kept}, weights=weights)
-    encoded = bench.encode({name: (own, own[:0]) for name, own in rows.items()})
-    models = bench.learn_all(["mix"], encoded, trial)["mix"].models
+    encoded = evaluator.encode({name: (own, own[:0]) for name, own in rows.items()})
+    models = evaluator.learn_all(["mix"], encoded, trial)["mix"].models
     clients = {
         table.name: FittedClient.of(
             table, silo.encoder, ("mix", None, models[table.name]), tables.task, tables.labels

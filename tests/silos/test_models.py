@@ -25,7 +25,7 @@ from flic.tables import tables_from_frames
 
 
 @pytest.fixture(scope="module")
-def benches():
+def evaluators():
     """The wards by task; two of them have the same columns, none of which is private."""
     found = {}
     for task, label in [("classification", "ill"), ("regression", "stay")]:
@@ -41,11 +41,11 @@ def benches():
 ABLE = [(task, name) for name, c in CANDIDATES.items() for task in c.tasks]
 
 
-def models_of(bench, encoded, name):
+def models_of(evaluator, encoded, name):
     """Models of a candidate; the mix is of equal parts of all the others."""
     if name != Mix.name:
-        return bench.learn(CANDIDATES[name], encoded, seed=0).models
-    learned = {n: bench.learn(CANDIDATES[n], encoded, seed=0) for n in bench.served}
+        return evaluator.learn(CANDIDATES[name], encoded, seed=0).models
+    learned = {n: evaluator.learn(CANDIDATES[n], encoded, seed=0) for n in evaluator.served}
     weights = {}
     for silo in encoded.silos:
         able = [n for n, own in learned.items() if silo.name in own.models]
@@ -55,11 +55,11 @@ def models_of(bench, encoded, name):
 
 
 @pytest.mark.parametrize(("task", "name"), ABLE)
-def test_a_saved_model_predicts_the_same_to_the_bit(benches, task, name):
-    bench = benches[task]
-    rows = {t.name: (np.arange(40), np.arange(40, 60)) for t in bench.federation.tables}
-    encoded = bench.encode(rows)
-    models = models_of(bench, encoded, name)
+def test_a_saved_model_predicts_the_same_to_the_bit(evaluators, task, name):
+    evaluator = evaluators[task]
+    rows = {t.name: (np.arange(40), np.arange(40, 60)) for t in evaluator.federation.tables}
+    encoded = evaluator.encode(rows)
+    models = models_of(evaluator, encoded, name)
     served = ["east", "twin"] if name == "same-space" else [s.name for s in encoded.silos]
     assert [*models] == served
     for silo in encoded.silos:
@@ -83,9 +83,9 @@ def test_a_keyed_network_reads_what_two_clients_have_and_no_more():
         "c": ward(2)[["dose", "smoker", "ill"]],
         "d": ward(3)[["stay", "ill"]],
     }
-    bench = Evaluator(tables_from_frames(frames, label="ill"), FitSettings(**SETTINGS))
-    rows = {t.name: (np.arange(40), np.arange(40, 60)) for t in bench.federation.tables}
-    encoded = bench.encode(rows)
+    evaluator = Evaluator(tables_from_frames(frames, label="ill"), FitSettings(**SETTINGS))
+    rows = {t.name: (np.arange(40), np.arange(40, 60)) for t in evaluator.federation.tables}
+    encoded = evaluator.encode(rows)
     views = linked_columns(encoded)
     names = {silo.name: silo.encoder.sources for silo in encoded.silos}
     assert {c: {names[c][i] for i in own.inputs} for c, own in views.items()} == {
@@ -98,9 +98,9 @@ def test_a_keyed_network_reads_what_two_clients_have_and_no_more():
 
 def test_a_keyed_network_that_another_candidate_is_already_is_left_out():
     frames = {name: ward(seed)[["age", "dose", "ill"]] for seed, name in enumerate("abc")}
-    bench = Evaluator(tables_from_frames(frames, label="ill"), FitSettings(**SETTINGS))
-    assert "shared-columns" in bench.served
-    assert "keyed" not in bench.served
+    evaluator = Evaluator(tables_from_frames(frames, label="ill"), FitSettings(**SETTINGS))
+    assert "shared-columns" in evaluator.served
+    assert "keyed" not in evaluator.served
 
 
 def test_one_row_is_predicted_as_among_others(fitted):
@@ -115,9 +115,9 @@ def test_trees_of_one_class_say_so():
     bench_rows = wards()
     few = bench_rows["north"].assign(ill=[1] + [0] * 59)
     tables = tables_from_frames({**bench_rows, "north": few}, label="ill")
-    bench = Evaluator(tables, FitSettings(**SETTINGS))
-    encoded = bench.encode({t.name: (np.arange(1, 60), np.arange(1)) for t in tables.tables})
-    model = CANDIDATES["boosting"].learn(encoded, bench.settings, seed=0).models["north"]
+    evaluator = Evaluator(tables, FitSettings(**SETTINGS))
+    encoded = evaluator.encode({t.name: (np.arange(1, 60), np.arange(1)) for t in tables.tables})
+    model = CANDIDATES["boosting"].learn(encoded, evaluator.settings, seed=0).models["north"]
     assert np.exp(model.predict(encoded.silos[0].held_out)).tolist() == [[1.0, 0.0]]
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from wards import wards
 
+from flic.engine.traffic import ClientTraffic, SentTensor
 from flic.page.figures import prose
 from flic.page.from_fit import report_of_fit
 from flic.page.html import render
@@ -14,6 +15,7 @@ from flic.page.tensorboard import write_scalars
 from flic.silos.evaluator import Evaluator
 from flic.silos.folder import save
 from flic.silos.measures import figures
+from flic.silos.report_data import ReportData
 from flic.silos.splits import outer_splits
 from flic.tables import tables_from_frames
 
@@ -57,9 +59,9 @@ def test_scores_over_rounds_are_of_held_out_rows_of_the_first_split(
     more = {"labels": {"well": (0,), "ill": (1,)}} if task == "classes" else {"range": (0, 25)}
     kind = "classification" if task == "classes" else "regression"
     tables = tables_from_frames(wards(label), label=label, task=kind, **more)
-    bench = Evaluator(tables, own.settings.model_copy(update={"candidates": ("flic",)}))
+    evaluator = Evaluator(tables, own.settings.model_copy(update={"candidates": ("flic",)}))
     [first, *_] = outer_splits(tables.tables, own.settings)
-    predicted = bench.predictions(first, seed=own.settings.seed)["flic"]
+    predicted = evaluator.predictions(first, seed=own.settings.seed)["flic"]
     y = {t.name: t.y[first[t.name][1]] for t in tables.tables}
     found = [figures(own.task, predicted[c], y[c])[own.verdict.metric] for c in y]
     assert report.rounds[-1].test == pytest.approx(np.mean(found), abs=1e-5)
@@ -76,15 +78,15 @@ def test_curves_of_a_fit_for_tensorboard(fitted, tmp_path):
 
 
 def test_a_fit_without_flic_has_no_curve(fitted, tmp_path):
-    save(replace(fitted, report_data={}, records=()), tmp_path / "lone")
+    save(replace(fitted, report_data=ReportData(), records=()), tmp_path / "lone")
     report = report_of_fit(tmp_path / "lone")
     assert (report.rounds, report.latent) == ([], None)
 
 
 def with_traffic(fitted, *names):
-    tensors = [{"name": name, "shape": [2], "bytes": 8, "times": 1} for name in names]
-    report_data = {**fitted.report_data, "traffic": [{"client": "north", "tensors": tensors}]}
-    return replace(fitted, report_data=report_data)
+    traffic = ClientTraffic("north", [SentTensor(name, [2], bytes=8, times=1) for name in names])
+    own = fitted.report_data.model_copy(update={"traffic": [traffic]})
+    return replace(fitted, report_data=own)
 
 
 @pytest.mark.parametrize("task", ["classes", "responses"])

@@ -2,13 +2,14 @@
 
 import csv
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 from wards import ward, wards
 
-from flic.errors import DataError
+from flic.errors import DataError, NumericalError
 from flic.silos import predicting
 from flic.silos.predicting import evaluate_file, predict_file
 from flic.tables import delimited
@@ -97,7 +98,7 @@ def test_everything_odd_is_said_once(fitted, tmp_path, monkeypatch, said):
     predict_file(fitted.client("north"), tmp_path / "new.csv", tmp_path / "out", tell=said.append)
     assert said == [
         "client 'north': has no column 'dose'; all their values count as missing.",
-        "client 'north': has the further columns 'more', which are not used.",
+        "client 'north': has 1 further column that is not used: 'more'.",
         "client 'north': column 'blood' has levels that no training row had, such as '0', 'AB', "
         "'X'; they count as none of its levels.",
     ]
@@ -198,3 +199,11 @@ def test_labels_are_no_further_column(fitted, tmp_path, said):
     wards()["north"].to_csv(tmp_path / "new.csv", index=False)
     predict_file(fitted.client("north"), tmp_path / "new.csv", tmp_path / "out", tell=said.append)
     assert said == []
+
+
+def test_a_model_that_gives_no_number_is_refused(fitted):
+    """Such as one whose coefficients are NaN, in a folder with checksums made anew."""
+    client = fitted.client("north")
+    broken = replace(client.model, weights=np.full_like(client.model.weights, np.nan))
+    with pytest.raises(NumericalError, match="the model gives no number for 50 of 50 rows"):
+        replace(client, model=broken).predict(rows_of("north"))

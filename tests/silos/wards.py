@@ -62,13 +62,13 @@ def fitted_wards(task="classification") -> FittedFederation:
     return _keeping(kept, fit(tables, settings), Evaluator(tables, settings))
 
 
-def _keeping(kept, fitted, bench):
-    everything = {t.name: (np.arange(len(t)), np.arange(0)) for t in bench.federation.tables}
-    encoded = bench.encode(everything)
+def _keeping(kept, fitted, evaluator):
+    everything = {t.name: (np.arange(len(t)), np.arange(0)) for t in evaluator.federation.tables}
+    encoded = evaluator.encode(everything)
     clients = {}
-    for table, silo in zip(bench.federation.tables, encoded.silos, strict=True):
+    for table, silo in zip(evaluator.federation.tables, encoded.silos, strict=True):
         name = kept[table.name]
-        model = bench.learn(bench.offered[name], encoded, seed=0).models[table.name]
+        model = evaluator.learn(evaluator.offered[name], encoded, seed=0).models[table.name]
         own = (name, fitted.temperatures.get(name), model)
         clients[table.name] = FittedClient.of(table, silo.encoder, own, fitted.task, fitted.labels)
     return replace(fitted, clients=clients)

@@ -43,11 +43,6 @@ def size(num_bytes: int) -> str:
     return f"{num_bytes} B"
 
 
-def counted(num: int, noun: str) -> str:
-    """A number of things, e.g. "1 client" or "1,200 clients"."""
-    return f"{num:,} {noun}" if num == 1 else f"{num:,} {noun}s"
-
-
 def prose(text: str) -> str:
     """A sentence with its signed figures in the format of the page."""
     return _SIGNED.sub(lambda found: _minus(found[0]).replace("inf", "∞"), text)

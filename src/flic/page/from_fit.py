@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from flic.data.task import Regression
-from flic.engine.traffic import ClientTraffic, SentTensor
+from flic.engine.traffic import ClientTraffic
 from flic.method_settings import Scatter
+from flic.notation import counted
 from flic.page.contents import Gain, Gains, Measure, Report, Round, VerdictRow
-from flic.runs.latent import AlignmentCell, Anchor, Latent, LatentPoint
 from flic.silos.candidates import CANDIDATES, FLIC
 from flic.silos.fitted import FittedFederation
 from flic.silos.folder import load
@@ -35,7 +35,7 @@ def report_of_fit(folder: Path) -> Report:
     fitted = load(folder)
     verdict, report_data = fitted.verdict, fitted.report_data
     return Report(
-        title=f"A federation of {len(fitted.clients)} clients",
+        title=f"A federation of {counted(len(fitted.clients), 'client')}",
         kind="federation",
         measure=Measure(
             verdict.metric.replace("_", " "),
@@ -47,8 +47,8 @@ def report_of_fit(folder: Path) -> Report:
         rounds=_rounds(fitted),
         rounds_note=_rounds_note(fitted),
         gains=Gains("the best model of the client alone", [_gain(c) for c in verdict.clients]),
-        latent=_latent(report_data["latent"]) if "latent" in report_data else None,
-        alignment=[AlignmentCell(**cell) for cell in report_data.get("alignment", ())],
+        latent=report_data.latent,
+        alignment=report_data.alignment,
         traffic=_traffic(fitted),
         traffic_notes=_traffic_notes(fitted),
         never_left=_never_left(fitted),
@@ -84,7 +84,7 @@ def _gain(line: ClientVerdict) -> Gain:
 
 def _rounds(fitted: FittedFederation) -> list[Round]:
     """Losses of the final fit, which holds out no rows; scores come from the first split."""
-    scores = {raw["round"]: raw["score"] for raw in fitted.report_data.get("scores", ())}
+    scores = {own.round: own.score for own in fitted.report_data.scores}
     return [
         Round(
             number=record["round"],
@@ -99,7 +99,7 @@ def _rounds(fitted: FittedFederation) -> list[Round]:
 
 def _rounds_note(fitted: FittedFederation) -> str:
     losses = "Losses are of flic's final fit, which trains on all rows."
-    if "scores" not in fitted.report_data:
+    if not fitted.report_data.scores:
         return losses
     return (
         "Scores are of the held-out rows of one split, the first, by flic trained on the other "
@@ -107,26 +107,18 @@ def _rounds_note(fitted: FittedFederation) -> str:
     )
 
 
-def _latent(raw: Mapping[str, Any]) -> Latent:
-    points = [LatentPoint(**point) for point in raw["points"]]
-    return Latent(points, [Anchor(**anchor) for anchor in raw["anchors"]], raw["caption"])
-
-
 def _traffic(fitted: FittedFederation) -> list[ClientTraffic]:
     """Tensors that left each client; one that joined later sent nothing."""
-    sent = {raw["client"]: raw["tensors"] for raw in fitted.report_data.get("traffic", ())}
-    return [
-        ClientTraffic(name, [SentTensor(**tensor) for tensor in sent.get(name, ())])
-        for name in fitted.clients
-    ]
+    sent = {own.client: own for own in fitted.report_data.traffic}
+    return [sent.get(name, ClientTraffic(name, ())) for name in fitted.clients]
 
 
 def _senders(fitted: FittedFederation) -> set[str]:
     """Candidates for which anything was sent."""
     return {
-        tensor["name"].partition(": ")[0]
-        for client in fitted.report_data.get("traffic", ())
-        for tensor in client["tensors"]
+        tensor.name.partition(": ")[0]
+        for client in fitted.report_data.traffic
+        for tensor in client.tensors
     }
 
 
@@ -145,7 +137,7 @@ def _traffic_notes(fitted: FittedFederation) -> list[str]:
 
 def _never_left(fitted: FittedFederation) -> list[str]:
     """Data that stayed at the clients; less where sums of columns were sent."""
-    senders, own = _senders(fitted), fitted.report_data.get("never_left", ())
+    senders, own = _senders(fitted), fitted.report_data.never_left
     if LinkedColumns.name in senders:
         kept = [
             "single rows and their labels",

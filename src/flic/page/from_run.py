@@ -23,6 +23,7 @@ from flic.page.contents import Gain, Gains, Measure, Report, Round
 from flic.runs.latent import Reading, alignment, latent, read, traffic
 from flic.runs.metrics import KEYS, Scores, scores_at
 from flic.runs.run_folder import alone_in, data_of, engine_of, origin_of, read_config
+from flic.settings import in_words
 
 REFERENCE = "local"
 ROWS = "rows and labels"
@@ -184,9 +185,7 @@ def _read(path: Path, kind: type[T]) -> T:
     except OSError as error:
         raise _damaged(path, error) from None
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the whole"
-        raise _damaged(path, f"{where}: {first['msg']}") from None
+        raise _damaged(path, in_words(error)) from None
 
 
 def _journal(folder: Path, config: RunConfig, data: FederatedData) -> DiskJournal:

@@ -7,7 +7,7 @@ written into the page once.
 from importlib.resources import files
 
 from flic.errors import ConfigError
-from flic.notation import json_values
+from flic.notation import counted, json_values
 from flic.page import figures, latent_charts, prepared
 from flic.page.contents import Report
 
@@ -17,7 +17,7 @@ FILTERS = (
     figures.heading,
     figures.number,
     figures.size,
-    figures.counted,
+    counted,
     figures.prose,
     prepared.facts,
     prepared.score_rows,

@@ -13,8 +13,9 @@ DIR/
 Every checkpoint records its settings, data and code; a run resumes only from its own.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from statistics import fmean
@@ -30,10 +31,10 @@ from flic.digests import digest_of, digest_of_code, environment
 from flic.engine.checkpoint import CHECKPOINTS, DiskJournal, Origin
 from flic.engine.engine import Engine
 from flic.engine.journal import Journal, MemoryJournal
-from flic.engine.rounds import Schedule
+from flic.engine.rounds import Schedule, num_active
 from flic.engine.runners import local_rounds, one_thread, open_jobs
-from flic.engine.sampling import num_active
-from flic.errors import RunFolderError
+from flic.engine.score import is_score
+from flic.errors import DamagedCheckpoint, RunFolderError
 from flic.files import alone_in, make_folder, read_json, write_atomically, write_json
 from flic.runs.metrics import Outcome, Record, round_scores
 
@@ -70,8 +71,28 @@ class Finished:
         return sum(record.get("bytes_sent", 0) for record in self.records)
 
 
-def create(folder: Path, config: RunConfig) -> FederatedData:
-    """Make a folder for a new run, and return the run's data.
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """A run about to start or to go on: its data, looked at, and its engine, made once."""
+
+    config: RunConfig
+    data: FederatedData
+    notices: Sequence[str]
+
+    @classmethod
+    def of(cls, config: RunConfig, data: FederatedData | None = None) -> "Loaded":
+        """A run on the configuration's data, or on other data; unusable ones are refused."""
+        data = data or data_of(config)
+        return cls(config, data, [finding.message for finding in refuse_unusable(data)])
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Engine of the run."""
+        return engine_of(self.config, self.data)
+
+
+def create(folder: Path, config: RunConfig) -> Loaded:
+    """Make a folder for a new run, and return the run.
 
     Raises:
         RunFolderError: the folder holds files.
@@ -86,25 +107,23 @@ def create(folder: Path, config: RunConfig) -> FederatedData:
             f"output folder {folder} already holds {what}; expected a new or empty folder. "
             f"Choose another with --out, or go on with: flic run --resume {folder}"
         )
-    data = refuse_impossible([config])
+    loaded = Loaded.of(config)
+    refuse_impossible([loaded])
     make_folder(folder)
     folder.chmod(0o700)  # also if the folder existed, empty
     write_json(folder / "config.json", config.model_dump(mode="json"))
-    return data
+    return loaded
 
 
-def refuse_impossible(configs: Sequence[RunConfig]) -> FederatedData:
-    """Refuse runs on the same data that cannot start, before any of them starts."""
-    data = data_of(configs[0])
-    refuse_unusable(data)
-    for config in configs:
-        engine_of(config, data).method.init_server()
-        num_active(len(data.clients), config.training.participation)
-    return data
+def refuse_impossible(runs: Iterable[Loaded]) -> None:
+    """Refuse runs that cannot start, before any of them starts."""
+    for run in runs:
+        run.engine.method.init_server()
+        num_active(len(run.data.clients), run.config.training.participation)
 
 
-def begin(folder: Path, config: RunConfig) -> FederatedData:
-    """Make a folder for a run, or accept one that already has the same run; return its data."""
+def begin(folder: Path, config: RunConfig) -> Loaded:
+    """Make a folder for a run, or accept one that already has the same run; return the run."""
     if not (folder / "config.json").exists():
         return create(folder, config)
     if read_config(folder) != config:
@@ -112,7 +131,7 @@ def begin(folder: Path, config: RunConfig) -> FederatedData:
             f"{folder} holds a run with other settings; expected the same or an empty folder. "
             "Choose another folder with --out."
         )
-    return data_of(config)
+    return Loaded.of(config)
 
 
 def read_config(folder: Path) -> RunConfig:
@@ -132,39 +151,40 @@ def read_config(folder: Path) -> RunConfig:
 def resume(
     folder: Path,
     *,
-    loaded: tuple[RunConfig, FederatedData] | None = None,
+    loaded: Loaded | None = None,
     workers: int = 1,
     on_step: OnStep = lambda record, total, done: None,
     on_damage: Callable[[str], None] = lambda message: None,
 ) -> Finished:
     """Do the remaining steps of the folder's run, then write its results.
 
-    `loaded` has the folder's configuration and data where they are at hand already.
+    `loaded` is the folder's run where it is at hand already.
     """
-    config = read_config(folder) if loaded is None else loaded[0]
-    data = data_of(config) if loaded is None else loaded[1]
+    loaded = loaded or Loaded.of(read_config(folder))
     with alone_in(folder):
-        return _resume(folder, config, data, workers, on_step, on_damage)
+        journal = DiskJournal(folder / CHECKPOINTS, origin_of(loaded.config, loaded.data))
+        if not (folder / "run.json").exists():
+            write_json(folder / "run.json", environment())
+        for message in journal.notices:
+            on_damage(message)
+        _refuse_damaged(folder, journal.records)
+        told = _advance(loaded, journal, workers=workers, on_step=on_step)
+        notices = [*told, *loaded.notices]
+        outcome = write_results(folder, journal.records, notices)
+    return Finished(folder, outcome, journal.records, notices, _mean_ceiling(loaded.data))
 
 
-def _resume(
-    folder: Path,
-    config: RunConfig,
-    data: FederatedData,
-    workers: int,
-    on_step: OnStep,
-    on_damage: Callable[[str], None],
-) -> Finished:
-    notices = [finding.message for finding in refuse_unusable(data)]
-    journal = DiskJournal(folder / CHECKPOINTS, origin_of(config, data))
-    if not (folder / "run.json").exists():
-        write_json(folder / "run.json", environment())
-    for message in journal.notices:
-        on_damage(message)
-    told = _advance(config, data, journal, workers=workers, on_step=on_step)
-    notices = [*told, *notices]
-    outcome = write_results(folder, journal.records, notices)
-    return Finished(folder, outcome, journal.records, notices, _mean_ceiling(data))
+def _refuse_damaged(folder: Path, records: Sequence[Record]) -> None:
+    """Refuse records that are not those of a run, though their checksums are right."""
+    for number, record in enumerate(records):
+        scores = record.get("scores", {})
+        lacking = [key for key in ("stage", *TIMINGS) if key not in record]
+        lacking += [f"scores of {name}" for name, own in scores.items() if not is_score(own)]
+        if lacking:
+            raise DamagedCheckpoint(
+                f"{folder}: step {number} has no {lacking[0]}; expected the checkpoints as flic "
+                "wrote them. Start the run anew in another folder."
+            )
 
 
 @one_thread()
@@ -186,18 +206,15 @@ def origin_of(config: RunConfig, data: FederatedData) -> Origin:
 
 def simulate(config: RunConfig, data: FederatedData | None = None) -> Outcome:
     """Outcome of a run in memory, on the configuration's data or on your own."""
-    data = data or config.data.make(seed=config.seed)
-    refuse_unusable(data)
+    loaded = Loaded.of(config, data or config.data.make(seed=config.seed))
     journal = MemoryJournal()
-    _advance(config, data, journal, workers=1, on_step=lambda record, total, done: None)
+    _advance(loaded, journal, workers=1, on_step=lambda record, total, done: None)
     return Outcome.of(journal.records)
 
 
-def _advance(
-    config: RunConfig, data: FederatedData, journal: Journal, *, workers: int, on_step: OnStep
-) -> Sequence[str]:
+def _advance(loaded: Loaded, journal: Journal, *, workers: int, on_step: OnStep) -> Sequence[str]:
     """Do all steps that are not in the journal yet; returns the method's notices."""
-    engine = engine_of(config, data)
+    config, engine = loaded.config, loaded.engine
     schedule = Schedule.of(config.training, evaluate_every=config.evaluation.every)
     with open_jobs(engine, workers=workers) as jobs:
         rounds = local_rounds(jobs, schedule, journal, stack_width=config.engine.stack_width)

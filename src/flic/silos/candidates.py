@@ -16,8 +16,8 @@ from flic.data.schema import FeatureSchema
 from flic.data.task import TaskName
 from flic.engine.engine import Engine
 from flic.engine.journal import MemoryJournal, Record
+from flic.engine.rounds import num_active
 from flic.engine.runners import local_rounds
-from flic.engine.sampling import num_active
 from flic.engine.traffic import TrafficCounter
 from flic.method_settings import MethodSettings
 from flic.methods import METHODS, build_method
@@ -83,26 +83,32 @@ class NetworkCandidate(Candidate):
     ) -> "Run":
         """The whole run; `on_step` is called after every step."""
         own = settings.method_with(self.changes)
-        engine = self._engine(encoded, own, seed)
+        engine = self._engine(encoded, settings, seed)
         run = Run(engine, MemoryJournal(), own, TrafficCounter(engine))
         rounds = local_rounds(run.jobs, schedule(own), run.journal, stack_width=STACK_WIDTH)
         for record in rounds.steps():
             on_step(record, run)
         return run
 
-    def _engine(self, encoded: EncodedFederation, own: MethodSettings, seed: int) -> Engine:
+    def method_in(self, settings: FitSettings) -> str:
+        """Name of the method in a fit."""
+        del settings
+        return self.method
+
+    def _engine(self, encoded: EncodedFederation, settings: FitSettings, seed: int) -> Engine:
         seen = self.view(encoded)
         silos = [silo for silo in encoded.silos if silo.name in seen]
         clients = tuple(in_space(s, seen[s.name].inputs, seen[s.name].space) for s in silos)
         data = FederatedData("tables", encoded.task, clients)
-        return Engine.of(self.method, own, data, seed=seed)
+        own = settings.method_with(self.changes)
+        return Engine.of(self.method_in(settings), own, data, seed=seed)
 
     def refuse(self, encoded: EncodedFederation, settings: FitSettings) -> None:
         """Refuse settings that the method cannot run with on these clients."""
-        own = settings.method_with(self.changes)
-        engine = self._engine(encoded, own, settings.seed)
+        engine = self._engine(encoded, settings, settings.seed)
         engine.method.init_server()
-        num_active(len(engine.clients.names), own.training.participation)
+        participation = settings.method_with(self.changes).training.participation
+        num_active(len(engine.clients.names), participation)
 
     def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
         run, seen = self.simulate(encoded, settings, seed=seed), self.view(encoded)
@@ -110,7 +116,7 @@ class NetworkCandidate(Candidate):
         shared, clients = run.journal.server.shared, run.engine.clients
         models = {
             name: NetworkModel(
-                method=self.method,
+                method=self.method_in(settings),
                 settings=run.settings,
                 task=encoded.task,
                 schema=clients[name].schema,
@@ -122,6 +128,13 @@ class NetworkCandidate(Candidate):
             for name, state in zip(clients.names, run.journal.states(clients.names), strict=True)
         }
         return Learned(models, run.journal.records, shared, sent=run.jobs.sent())
+
+
+class FlicCandidate(NetworkCandidate):
+    """FLIC on all columns of every client; the fit says which variant."""
+
+    def method_in(self, settings: FitSettings) -> str:
+        return settings.flic_method
 
 
 @dataclass(frozen=True)
@@ -159,7 +172,7 @@ def _averaged(name: str, title: str, view: View) -> NetworkCandidate:
     return NetworkCandidate(name, title, "fedavg", view, AVERAGED)
 
 
-FLIC = NetworkCandidate("flic", "flic: shared anchors, private embeddings", "flic-class")
+FLIC = FlicCandidate("flic", "flic: shared anchors, private embeddings", "flic-class")
 
 _ALL: tuple[Candidate, ...] = (
     NetworkCandidate("network", "the same network alone", "local", federated=False),

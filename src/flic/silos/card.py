@@ -1,6 +1,7 @@
 """The model card: contents, purpose, performance and limits of a fitted federation."""
 
 from flic.data.task import Regression
+from flic.notation import counted
 from flic.silos.candidates import CANDIDATES
 from flic.silos.fitted import FittedFederation
 from flic.silos.verdict import with_interval
@@ -22,7 +23,8 @@ def _head(fitted: FittedFederation) -> list[str]:
     return [
         "# Model card",
         "",
-        f"{len(fitted.clients)} clients with their own columns predict {what}. Fitted with flic; "
+        f"{counted(len(fitted.clients), 'client')} with columns of their own, to predict {what}. "
+        "Fitted with flic; "
         "each client's folder below `clients/` holds the model that it keeps.",
         "",
         "## Verdict",

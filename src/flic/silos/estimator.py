@@ -19,16 +19,17 @@ from torch import Tensor
 
 from flic.data.task import Classification, Regression, Task
 from flic.errors import ConfigError
+from flic.notation import counted
 from flic.silos.candidate import Candidate
 from flic.silos.candidates import CANDIDATES, FLIC
 from flic.silos.encoding import encode
 from flic.silos.fit_settings import FitSettings
 from flic.silos.fitted import FittedClient, FittedFederation, formed_rows, scores_of
-from flic.silos.joining import JoinedFlic, JoinedOffsets
 from flic.silos.linked_columns import JoinedLinked, LinkedColumns
 from flic.silos.mixing import Mix
 from flic.silos.model import Model
 from flic.silos.models import LinkedModel, MixModel, NetworkModel
+from flic.silos.newcomers import JoinedFlic, JoinedOffsets
 from flic.tables import Declared, SiloTable, as_pandas, conform, find_columns
 from flic.tables.values import text_of
 
@@ -54,7 +55,9 @@ class _Silo(BaseEstimator):
         """Learn from rows and encoded labels."""
         frame = self._frame(rows, reset=True)
         if len(frame) != len(y):
-            raise ValueError(f"X has {len(frame)} rows and y {len(y)}; expected as many.")
+            raise ValueError(
+                f"X has {counted(len(frame), 'row')} and y {len(y)}; expected as many."
+            )
         declared = self._declared()
         self.columns_ = find_columns(frame, declared)
         formed, _ = conform(frame, self.columns_, declared)

@@ -11,6 +11,7 @@ from flic.data.client_data import ClientData
 from flic.data.task import Regression, Task
 from flic.errors import DamagedModel
 from flic.methods.baselines.estimators import PerClientEstimator, PooledLda, Ridge
+from flic.notation import counted
 from flic.silos.model import Features, Model, Saved, log_probabilities
 
 
@@ -41,7 +42,7 @@ class LinearModel(Model):
         if weights.ndim != 2 or bias.shape != outputs or weights.shape[1:] != outputs:
             raise DamagedModel(
                 f"a linear model has weights {weights.shape} and bias {bias.shape}; expected "
-                f"{task.num_outputs} outputs. Fit the federation again."
+                f"{counted(task.num_outputs, 'output')}. Fit the federation again."
             )
         return cls(weights, bias, isinstance(task, Regression))
 

@@ -29,6 +29,7 @@ from flic.silos.fit_settings import FitSettings
 from flic.silos.measures import figures, log_likelihoods, row_scores
 from flic.silos.mixing import Mix, Weights, find_weights, mixed
 from flic.silos.model import Model, tempered
+from flic.silos.results import Results
 from flic.silos.shelf import Said, Shelf, key_of
 from flic.silos.splits import Rows, cross_validation
 from flic.tables.table import TableFederation
@@ -51,15 +52,6 @@ class Trial:
     choices: Mapping[str, Mapping[str, Choice]]  # "alone", "federated", "kept" → client → choice
     scores: Mapping[str, Mapping[str, float]]  # candidate → client → mean row score
     weights: Weights  # in the mix, if there is one
-
-
-@dataclass(frozen=True)
-class SplitResult:
-    """One split: figures of the held-out rows, and the choices made without them."""
-
-    figures: Mapping[str, Mapping[str, Mapping[str, float]]]  # candidate → client → metric
-    trial: Trial
-    test_share: Mapping[str, float]  # of each client's rows
 
 
 @dataclass(frozen=True)
@@ -137,7 +129,7 @@ class Evaluator:
 
     @property
     def mixes(self) -> bool:
-        """Whether a mix is compared: several candidates serve all clients, and one is federated.
+        """True if a mix is compared: several candidates serve all clients, and one is federated.
 
         For a newcomer, candidates that serve it must hold more than half of the mix's weight.
         """
@@ -207,7 +199,7 @@ class Evaluator:
         choices = _choices(expected, list(scores))
         return Trial(temperatures, known, choices, means, mixing)
 
-    def split(self, rows: Rows, *, seed: int) -> SplitResult:
+    def split(self, rows: Rows, *, seed: int) -> tuple[Results, Trial]:
         """Choose inside the training rows of one split, then score the held-out rows."""
         trial = self.trial({name: train for name, (train, _) in rows.items()}, seed=seed)
         y = {t.name: t.y[rows[t.name][1]] for t in self.federation.tables}
@@ -220,7 +212,11 @@ class Evaluator:
         shares = {
             name: len(test) / (len(train) + len(test)) for name, (train, test) in rows.items()
         }
-        return SplitResult(found, trial, shares)
+        chosen = {
+            kind: {client: choice.candidate for client, choice in own.items()}
+            for kind, own in trial.choices.items()
+        }
+        return Results.of_split(found, chosen, shares), trial
 
 
 def _predict(models: Mapping[str, Model], silos: Mapping[str, EncodedSilo]) -> Said:
@@ -270,16 +266,18 @@ def best_temperature(predicted: Mapping[str, np.ndarray], y: Mapping[str, np.nda
 
 
 def work_through(
-    bench: Evaluator, splits: Sequence[Rows], *, workers: int
-) -> Iterator[SplitResult]:
+    evaluator: Evaluator, splits: Sequence[Rows], *, workers: int
+) -> Iterator[tuple[Results, Trial]]:
     """Results of the splits, in their order; they do not depend on the number of processes."""
-    seeds = [bench.settings.seed + number for number in range(len(splits))]
+    seeds = [evaluator.settings.seed + number for number in range(len(splits))]
     if workers == 1:
-        yield from (bench.split(rows, seed=s) for rows, s in zip(splits, seeds, strict=True))
+        yield from (evaluator.split(rows, seed=s) for rows, s in zip(splits, seeds, strict=True))
         return
-    with open_workers(bench, workers=workers, advice="try again with fewer --workers") as opened:
+    with open_workers(
+        evaluator, workers=workers, advice="try again with fewer --workers"
+    ) as opened:
         yield from opened.do(_split, zip(splits, seeds, strict=True))
 
 
-def _split(bench: Evaluator, rows: Rows, seed: int) -> SplitResult:
-    return bench.split(rows, seed=seed)
+def _split(evaluator: Evaluator, rows: Rows, seed: int) -> tuple[Results, Trial]:
+    return evaluator.split(rows, seed=seed)

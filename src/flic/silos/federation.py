@@ -12,7 +12,7 @@ from flic.silos.estimator import SiloClassifier, SiloRegressor, estimator_of
 from flic.silos.fit_settings import fit_settings
 from flic.silos.fitted import FittedFederation
 from flic.silos.fitting import OnStep, fit
-from flic.silos.joining import join, kinds_of_columns, label_names
+from flic.silos.joining import SharedPart, join
 from flic.silos.verdict import ClientVerdict, Verdict
 from flic.tables import (
     Declared,
@@ -127,16 +127,16 @@ class Federation:
         `labels` maps classes to the site's raw labels, where they differ from its peers'. Columns
         are read as peers read columns of the same name, unless `declared` says otherwise.
         """
-        own = self.fitted
+        own, part = self.fitted, SharedPart.of(self.fitted)
         table, notices = client_from_frame(
             name,
             frame,
             label=label,
             task=own.task,
             labels=own.labels,
-            own_labels=label_names(own, labels),
+            own_labels=part.label_names(labels),
             declared=declared,
-            kinds=kinds_of_columns(own),
+            kinds=part.kinds_of_columns(),
         )
         for message in notices:
             warnings.warn(message, UserWarning, stacklevel=2)

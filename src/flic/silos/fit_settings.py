@@ -18,6 +18,7 @@ from flic.settings import Section, merge, validated
 ClassMetric = Literal["accuracy", "balanced_accuracy", "auroc", "log_loss", "calibration_error"]
 ResponseMetric = Literal["r2", "rmse", "mae"]
 Metric = Literal[ClassMetric, ResponseMetric]
+FlicMethod = Literal["flic-class", "flic-hl"]
 
 #: Networks for tables: few silos, all of them active, few rows and uneven classes each. The head
 #: predicts, since the nearest anchor ignores how frequent a class is.
@@ -51,6 +52,7 @@ class FitSettings(Section):
     metric: Metric | None = None  # None: accuracy, or R²
     candidates: tuple[str, ...] = ()  # names of the models to compare; empty: all
     meta_classes: MetaClasses = None  # anchors, or the anchor of each class
+    flic_method: FlicMethod = "flic-class"  # the method of the candidate "flic"
     network: dict[str, Any] = Field(default_factory=dict)  # on top of NETWORK, section by section
 
     @field_validator("network")
@@ -61,7 +63,7 @@ class FitSettings(Section):
 
     @property
     def has_usual_candidates(self) -> bool:
-        """Whether all candidates are compared as they are, which any tables allow."""
+        """True if all candidates are compared as they are, which any tables allow."""
         return not (self.candidates or self.network or self.meta_classes)
 
     @cached_property

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,8 @@ from torch import Tensor
 
 from flic.data.task import Classification, Task
 from flic.engine.journal import Record
-from flic.errors import ConfigError, DataError
+from flic.errors import ConfigError, DataError, NumericalError
+from flic.notation import counted
 from flic.silos.choice import CandidatePrior
 from flic.silos.fit_settings import FitSettings
 from flic.silos.linked_state import LinkedState
@@ -21,6 +22,9 @@ from flic.silos.verdict import Verdict
 from flic.tables import Column, Declared, Labelling, SiloTable, conform
 from flic.tables.columns import BadValues, Oddities
 from flic.tables.encoder import TableEncoder
+
+if TYPE_CHECKING:
+    from flic.silos.report_data import ReportData
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +116,9 @@ def formed_rows(
     """
     if not set(rows.columns) & {column.name for column in columns}:
         raise DataError(
-            f"client '{client}': the rows have none of its {len(columns)} columns; expected "
-            f"{', '.join(c.name for c in columns[:5])} and so on. Give rows of this client."
+            f"client '{client}': the rows have none of its {counted(len(columns), 'column')}; "
+            f"expected {', '.join(c.name for c in columns[:5])} and so on. Give rows of this "
+            "client."
         )
     return conform(rows, columns, declared)
 
@@ -129,7 +134,14 @@ def scores_of(
     if not len(formed):
         return np.zeros((0, task.num_outputs))
     rows = Features(partial(encoder.transform, formed), partial(encoder.plain, formed))
-    return tempered(model.predict(rows), temperature)
+    scores = tempered(model.predict(rows), temperature)
+    if np.isnan(scores).any():
+        raise NumericalError(
+            f"the model gives no number for {int(np.isnan(scores).any(1).sum())} of {len(formed)} "
+            "rows; expected numbers it can compute with. Look for huge values in these rows, or "
+            "fit the model again."
+        )
+    return scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +158,7 @@ class FittedFederation:
     temperatures: Mapping[str, float]
     weights: Weighed  # of candidates in the mix of a newcomer
     records: Sequence[Record]  # of flic's rounds
-    report_data: Mapping[str, Any]  # plain values for the report: scores, latent view, traffic
+    report_data: "ReportData"  # flic's scores, latent view, traffic
     environment: Mapping[str, str]  # versions and machine of the fit
     notices: Sequence[str] = ()
     linked: LinkedState | None = None  # of linked columns, likewise
@@ -171,14 +183,9 @@ class FittedFederation:
         self, client: FittedClient, verdict: Verdict, notices: Sequence[str]
     ) -> "FittedFederation":
         """The federation with one more client, its line in the verdict, and its notices."""
-        lines = (*self.verdict.clients, *verdict.clients)
-        candidates = {
-            name: {**own, **verdict.candidates.get(name, {})}
-            for name, own in self.verdict.candidates.items()
-        }
         return replace(
             self,
             clients={**self.clients, client.name: client},
-            verdict=replace(self.verdict, clients=lines, candidates=candidates),
+            verdict=self.verdict.with_more(verdict),
             notices=(*self.notices, *notices),
         )

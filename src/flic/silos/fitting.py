@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
 from flic.data.task import TaskName
 from flic.digests import environment
 from flic.engine.runners import one_thread
+from flic.engine.traffic import ClientTraffic
 from flic.errors import ConfigError
 from flic.silos.candidate import Learned
 from flic.silos.candidates import CANDIDATES, FLIC, NetworkCandidate
@@ -20,6 +20,7 @@ from flic.silos.fitted import FittedClient, FittedFederation
 from flic.silos.linked_columns import LinkedColumns, explanations
 from flic.silos.mixing import Mix, Weighed
 from flic.silos.report_data import report_data
+from flic.silos.results import Results
 from flic.silos.shelf import Shelf
 from flic.silos.splits import outer_splits
 from flic.silos.verdict import verdict
@@ -47,37 +48,36 @@ def fit(
         return _fit(Evaluator(federation, settings, shelf=shelf), workers, on_step)
 
 
-def _fit(bench: Evaluator, workers: int, on_step: OnStep) -> FittedFederation:
-    federation, settings = bench.federation, bench.settings
+def _fit(evaluator: Evaluator, workers: int, on_step: OnStep) -> FittedFederation:
+    federation, settings = evaluator.federation, evaluator.settings
     splits = outer_splits(federation.tables, settings)
     total = len(splits) + 2
     on_step(0, total, "splits")
-    results = []
-    for result in work_through(bench, splits, workers=workers):
+    results, trials = [], []
+    for result, trial in work_through(evaluator, splits, workers=workers):
         results.append(result)
+        trials.append(trial)
         on_step(len(results), total, "splits")
     everything = {table.name: np.arange(len(table)) for table in federation.tables}
-    final = bench.trial(everything, seed=settings.seed)
+    final = evaluator.trial(everything, seed=settings.seed)
     on_step(total - 1, total, "models")
-    encoded = bench.encode({name: (rows, rows[:0]) for name, rows in everything.items()})
-    learned = _learn_kept(bench, encoded, final)
+    encoded = evaluator.encode({name: (rows, rows[:0]) for name, rows in everything.items()})
+    learned = _learn_kept(evaluator, encoded, final)
     metric = settings.metric_for(federation.task)
     rows = {table.name: len(table) for table in federation.tables}
+    shown = report_data(evaluator, splits[0], trials[0].temperatures.get(FLIC.name))
     fitted = FittedFederation(
         task=federation.task,
         labels=federation.labels,
         settings=settings,
-        verdict=verdict(results, final, metric=metric, rows=rows),
+        verdict=verdict(Results.of_splits(results), final, metric=metric, rows=rows),
         clients=_clients(federation, encoded, final, learned),
         shared=learned[FLIC.name].shared if FLIC.name in learned else {},
         known=final.known,
         temperatures=final.temperatures,
         weights=final.weights.of_all,
         records=learned[FLIC.name].records if FLIC.name in learned else (),
-        report_data={
-            **report_data(bench, splits[0], results[0].trial.temperatures.get(FLIC.name)),
-            "traffic": _traffic(federation.names, learned),
-        },
+        report_data=shown.model_copy(update={"traffic": _traffic(federation.names, learned)}),
         environment=environment(),
         notices=(
             *federation.notices,
@@ -94,10 +94,12 @@ def refuse(federation: TableFederation, settings: FitSettings) -> None:
     """Refuse, before work starts, settings with which these tables cannot be fitted."""
     _refuse_candidates(settings, federation.task.name)
     outer_splits(federation.tables, settings)
-    bench = Evaluator(federation, settings)
-    encoded = bench.encode({t.name: (np.arange(len(t)), np.arange(0)) for t in federation.tables})
-    for name in bench.served:
-        candidate = bench.offered[name]
+    evaluator = Evaluator(federation, settings)
+    encoded = evaluator.encode(
+        {t.name: (np.arange(len(t)), np.arange(0)) for t in federation.tables}
+    )
+    for name in evaluator.served:
+        candidate = evaluator.offered[name]
         if isinstance(candidate, NetworkCandidate):
             candidate.refuse(encoded, settings)
 
@@ -124,23 +126,25 @@ def _refuse_candidates(settings: FitSettings, task: TaskName) -> None:
         )
 
 
-def _learn_kept(bench: Evaluator, encoded: EncodedFederation, final: Trial) -> dict[str, Learned]:
+def _learn_kept(
+    evaluator: Evaluator, encoded: EncodedFederation, final: Trial
+) -> dict[str, Learned]:
     """Models on all rows, of candidates that a client keeps or newcomers may join."""
     kept = {choice.candidate for choice in final.choices["kept"].values()}
-    return bench.learn_all({*kept, FLIC.name, LinkedColumns.name}, encoded, final)
+    return evaluator.learn_all({*kept, FLIC.name, LinkedColumns.name}, encoded, final)
 
 
-def _traffic(names: Sequence[str], learned: Mapping[str, Learned]) -> list[dict[str, Any]]:
+def _traffic(names: Sequence[str], learned: Mapping[str, Learned]) -> list[ClientTraffic]:
     """Tensors that leave each client, for kept models and for those that newcomers join."""
     return [
-        {
-            "client": client,
-            "tensors": [
-                {**asdict(tensor), "name": f"{candidate}: {tensor.name}"}
+        ClientTraffic(
+            client,
+            [
+                replace(tensor, name=f"{candidate}: {tensor.name}")
                 for candidate, own in learned.items()
                 for tensor in own.sent.get(client, ())
             ],
-        }
+        )
         for client in names
     ]
 

@@ -55,7 +55,7 @@ class Model(ABC):
 
     @abstractmethod
     def reads(self, features: Sequence[str]) -> bool:
-        """Whether it was learnt from features with these common names."""
+        """Return whether it was learnt from features with these common names."""
 
     @abstractmethod
     def save(self) -> Saved:

@@ -56,22 +56,6 @@ class NetworkModel(Model):
         data = FederatedData("prediction", self.task, (self.client,))
         return Engine.of(self.method, self.settings, data, seed=0, dtype=torch.float64)
 
-    def _refuse_other_shapes(self) -> None:
-        """Refuse private tensors that differ from a new client's; some would still fit in."""
-        phi = self._engine.clients.architecture(self.client.name)
-        new = self._engine.method.init_client(self.client, phi)
-        wrong = [
-            name
-            for name in {**new, **self.private}
-            if name not in new
-            or name not in self.private
-            or new[name].shape != self.private[name].shape
-        ]
-        if len(self.inputs) != self.schema.dim:
-            wrong.append("inputs")
-        if wrong:
-            raise KeyError(", ".join(wrong))
-
     def predict(self, rows: Features) -> np.ndarray:
         clients, names = self._engine.clients, [self.client.name]
         x = torch.from_numpy(np.ascontiguousarray(rows.standard[:, list(self.inputs)]))
@@ -111,18 +95,36 @@ class NetworkModel(Model):
             schema=FeatureSchema(facts["space"], tuple(facts["features"])),
             classes=tuple(facts["classes"]),
             inputs=tuple(facts["inputs"]),
-            private=_under("private.", saved.tensors),
-            shared=_under("shared.", saved.tensors),
+            private=tensors_under("private.", saved.tensors),
+            shared=tensors_under("shared.", saved.tensors),
         )
         try:
-            model._refuse_other_shapes()
+            phi = model._engine.clients.architecture(model.client.name)
+            refuse_other_shapes(model.private, model._engine.method.init_client(model.client, phi))
+            if len(model.inputs) != model.schema.dim:
+                raise KeyError("inputs")
             model.predict(_zeros(1 + max(model.inputs)))
         except (RuntimeError, KeyError, IndexError, ConfigError) as error:
-            raise DamagedModel(
-                f"a network does not fit its settings ({error}); expected the tensors that flic "
-                "wrote. Fit the federation again."
-            ) from error
+            raise misfit(error) from error
         return model
+
+
+def refuse_other_shapes(tensors: Mapping[str, Tensor], new: Mapping[str, Tensor]) -> None:
+    """Refuse tensors that differ from new ones in name or shape; some would still fit in."""
+    both = {**new, **tensors}
+    wrong = [
+        n for n in both if n not in new or n not in tensors or new[n].shape != tensors[n].shape
+    ]
+    if wrong:
+        raise KeyError(", ".join(wrong))
+
+
+def misfit(error: Exception) -> DamagedModel:
+    """The error for tensors of which no network can be made."""
+    return DamagedModel(
+        f"a network does not fit its settings ({error}); expected the tensors that flic wrote. Fit "
+        "the federation again."
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,8 +153,8 @@ class LinkedModel(Model):
     @classmethod
     def load(cls, saved: Saved, task: Task) -> "LinkedModel":
         sent: Sent = {
-            "linear": _under("sent.linear.", saved.tensors),
-            "mapped": _under("sent.mapped.", saved.tensors),
+            "linear": tensors_under("sent.linear.", saved.tensors),
+            "mapped": tensors_under("sent.mapped.", saved.tensors),
         }
         tensors = {n: t for n, t in saved.tensors.items() if not n.startswith("sent.")}
         model = cls(tensors, tuple(saved.facts["classes"]), task.num_outputs, sent)
@@ -212,7 +214,7 @@ class MixModel(Model):
     def load(cls, saved: Saved, task: Task) -> "MixModel":
         parts = []
         for i, own in enumerate(saved.facts["parts"]):
-            kind, tensors = KINDS[own["kind"]], _under(f"{i}.", saved.tensors)
+            kind, tensors = KINDS[own["kind"]], tensors_under(f"{i}.", saved.tensors)
             model = kind.load(Saved(own["kind"], own["facts"], tensors, saved.trees), task)
             parts.append(Part(own["candidate"], own["weight"], own["temperature"], model))
         weights = [part.weight for part in parts]
@@ -242,7 +244,8 @@ def _double(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {n: v.double() if v.is_floating_point() else v for n, v in tensors.items()}
 
 
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def tensors_under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors whose name starts with `prefix`, without it."""
     return {n.removeprefix(prefix): v for n, v in tensors.items() if n.startswith(prefix)}
 
 

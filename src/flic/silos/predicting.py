@@ -116,7 +116,7 @@ def _known_again(
     y: np.ndarray,
     left: Counter[int],
 ) -> np.ndarray:
-    """Whether each labelled row is in `left`; takes the rows it finds out of `left`."""
+    """Mark the labelled rows that are in `left`, and take them out of it."""
     found = np.zeros(len(y), bool)
     digests = row_digests(client.encoded(frame)[known], y).tolist() if left else []
     for i, digest in enumerate(digests):

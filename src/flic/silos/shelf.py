@@ -39,7 +39,7 @@ class Shelf:
 
     @property
     def is_begun(self) -> bool:
-        """Whether an interrupted fit left finished parts."""
+        """True if an interrupted fit left finished parts."""
         return any(self.folder.glob("*.safetensors"))
 
     @contextmanager

@@ -34,7 +34,7 @@ def folds(y: np.ndarray, count: int, *, seed: int, path: Sequence[str | int]) ->
 
 
 def held_out(y: np.ndarray, share: Fraction, *, seed: int, path: Sequence[str | int]) -> np.ndarray:
-    """Whether each row is held out: a share of every class, or spread over the range.
+    """Mark the rows held out: a share of every class, or spread over the range.
 
     For a share of 1/k, these are the rows of the first of k folds.
     """

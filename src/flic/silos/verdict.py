@@ -5,18 +5,21 @@ split. Splits overlap, so the variance of their mean is corrected (Nadeau and Be
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from flic.errors import ConfigError
 from flic.silos.candidates import CANDIDATES
 from flic.silos.choice import Choice
-from flic.silos.evaluator import SplitResult, Trial
+from flic.silos.evaluator import Trial
 from flic.silos.measures import HIGHER_IS_BETTER
+from flic.silos.results import KINDS, Means, Results, nanmean
+from flic.tables.labels import quoted
 
 Word = Literal["helps", "no difference shown", "harms"]
 
@@ -63,6 +66,9 @@ class ClientVerdict:
     sentence: str
 
 
+_LINES = TypeAdapter(tuple[ClientVerdict, ...])
+
+
 @dataclass(frozen=True)
 class Verdict:
     """The verdict on all clients."""
@@ -74,33 +80,46 @@ class Verdict:
     kept_against_alone: Difference  # mean over clients of what is kept against alone
     best: str  # best candidate for all clients together, in hindsight
     kept_against_best: Difference  # mean over clients of what is kept against that one
-    candidates: Mapping[str, Mapping[str, Mapping[str, float]]]  # candidate → client → metric, mean
+    results: Results  # of all splits
+
+    @property
+    def candidates(self) -> Means:
+        """Mean figures of every candidate."""
+        return self.results.means
+
+    def with_more(self, other: "Verdict") -> "Verdict":
+        """The verdict with the lines of other clients."""
+        lines, results = (*self.clients, *other.clients), self.results.with_more(other.results)
+        return replace(self, clients=lines, results=results)
 
     def dump(self) -> dict[str, Any]:
-        """The verdict as plain values."""
-        return asdict(self)
+        """The verdict as plain values, without the results."""
+        plain = {name: getattr(self, name) for name in (field.name for field in fields(self))}
+        lines = [asdict(line) for line in self.clients]
+        overall = {name: asdict(plain[name]) for name in _OVERALL}
+        del plain["results"]
+        return {**plain, **overall, "clients": lines}
 
     @classmethod
-    def load(cls, raw: Mapping[str, Any]) -> "Verdict":
-        """The verdict from plain values; None stands for an unknown one."""
+    def load(cls, raw: Mapping[str, Any], results: Results) -> "Verdict":
+        """The verdict from plain values and its results; None stands for an unknown value."""
         scores = ("alone_score", "federation_score", "kept_score")
-        lines = tuple(
-            ClientVerdict(
-                **{
-                    **line,
-                    **{name: _number(line[name]) for name in scores},
-                    "difference": _difference(line["difference"]),
-                    "kept_against_alone": _difference(line["kept_against_alone"]),
-                }
-            )
+        lines = [
+            {
+                **line,
+                **{name: _number(line[name]) for name in scores},
+                "difference": _difference(line["difference"]),
+                "kept_against_alone": _difference(line["kept_against_alone"]),
+            }
             for line in raw["clients"]
-        )
-        candidates = {
-            name: {c: {m: _number(v) for m, v in own.items()} for c, own in by_client.items()}
-            for name, by_client in raw["candidates"].items()
-        }
+        ]
         overall = {n: _difference(raw[n]) for n in _OVERALL}
-        return cls(**{**raw, **overall, "clients": lines, "candidates": candidates})
+        found = {**raw, **overall, "clients": _LINES.validate_python(lines), "results": results}
+        if strange := {line.kept for line in found["clients"]} - {*CANDIDATES}:
+            raise ValueError(f"the verdict keeps {quoted([*strange])}, which is no candidate")
+        if found["metric"] not in HIGHER_IS_BETTER:
+            raise ValueError(f"the verdict is on {found['metric']!r}, which is no metric")
+        return cls(**found)
 
     def __getitem__(self, client: str) -> ClientVerdict:
         found = {line.client: line for line in self.clients}
@@ -117,7 +136,8 @@ class Verdict:
 
 def _difference(raw: Mapping[str, float | None]) -> Difference:
     unknown = {"low": -np.inf, "high": np.inf}
-    return Difference(**{n: unknown.get(n, np.nan) if v is None else v for n, v in raw.items()})
+    known = {n: unknown.get(n, np.nan) if v is None else float(v) for n, v in raw.items()}
+    return Difference(**known)
 
 
 def _number(value: float | None) -> float:
@@ -125,7 +145,7 @@ def _number(value: float | None) -> float:
 
 
 def verdict(
-    results: Sequence[SplitResult],
+    results: Results,
     final: Trial,
     *,
     metric: str,
@@ -133,12 +153,12 @@ def verdict(
 ) -> Verdict:
     """The verdict from all splits, and each client's choice on all rows."""
     chosen = {
-        kind: {client: _scores(results, kind, client, metric) for client in rows}
-        for kind in ("alone", "federated", "kept")
+        kind: {client: results.chosen_values(kind, client, metric) for client in rows}
+        for kind in KINDS
     }
     best = _best(results, metric, list(rows))
-    chosen["best"] = {c: _figures(results, best, c, metric) for c in rows}
-    share = float(np.mean([list(result.test_share.values()) for result in results]))
+    chosen["best"] = {c: results.values(best, c, metric) for c in rows}
+    share = results.mean_test_share
 
     def against(other: str, kind: str, clients: Sequence[str]) -> Difference:
         sign = 1.0 if HIGHER_IS_BETTER[metric] else -1.0
@@ -154,13 +174,13 @@ def verdict(
     )
     return Verdict(
         metric=metric,
-        splits=len(results),
+        splits=results.num_splits,
         clients=lines,
         all_clients=against("alone", "federated", list(rows)),
         kept_against_alone=against("alone", "kept", list(rows)),
         best=best,
         kept_against_best=against("best", "kept", list(rows)),
-        candidates=_means(results),
+        results=results,
     )
 
 
@@ -181,40 +201,21 @@ def difference(gains: np.ndarray, test_share: float, *, least: float = 0.0) -> D
     return Difference(mean, mean - half, mean + half)
 
 
-def _scores(results: Sequence[SplitResult], kind: str, client: str, metric: str) -> np.ndarray:
-    """The client's held-out figure on every split, for its choice there.
-
-    A client that no federated candidate serves stays alone: its difference is then 0.
-    """
-    found = []
-    for result in results:
-        choices = result.trial.choices
-        choice = choices[kind].get(client) or choices["alone"][client]
-        found.append(result.figures[choice.candidate][client][metric])
-    return np.array(found)
-
-
-def _best(results: Sequence[SplitResult], metric: str, clients: Sequence[str]) -> str:
+def _best(results: Results, metric: str, clients: Sequence[str]) -> str:
     """The candidate with the best mean held-out figure, of those that serve all clients."""
     sign = 1.0 if HIGHER_IS_BETTER[metric] else -1.0
-    able = [name for name, own in results[0].figures.items() if {*clients} <= {*own}]
     means = {
-        name: _nanmean(_nanmean(_figures(results, name, c, metric)) for c in clients)
-        for name in able
+        name: nanmean(np.array([own[client][metric] for client in clients]))
+        for name, own in results.means.items()
+        if {*clients} <= {*own}
     }
-    return max(able, key=lambda name: np.nan_to_num(sign * means[name], nan=-np.inf))
-
-
-def _figures(
-    results: Sequence[SplitResult], candidate: str, client: str, metric: str
-) -> np.ndarray:
-    return np.array([result.figures[candidate][client][metric] for result in results])
+    return max(means, key=lambda name: np.nan_to_num(sign * means[name], nan=-np.inf))
 
 
 def _line(
     client: str,
     rows: int,
-    results: Sequence[SplitResult],
+    results: Results,
     final: Trial,
     chosen: Mapping[str, Mapping[str, np.ndarray]],
     metric: str,
@@ -223,7 +224,7 @@ def _line(
     federation = _usual(results, "federated", client)
     gain = against_alone("federated", [client]) if federation else Difference(0.0, 0.0, 0.0)
     kept = final.choices["kept"][client]
-    own = {kind: _nanmean(chosen[kind][client]) for kind in chosen}
+    own = {kind: nanmean(chosen[kind][client]) for kind in chosen}
     return ClientVerdict(
         client=client,
         rows=rows,
@@ -235,41 +236,22 @@ def _line(
         kept=kept.candidate,
         kept_score=own["kept"],
         kept_against_alone=against_alone("kept", [client]),
-        splits=len(results),
+        splits=results.num_splits,
         reason=reason(kept),
         sentence=sentence(client, gain, kept, metric, served=_served(results, client)),
     )
 
 
-def _served(results: Sequence[SplitResult], client: str) -> bool | None:
-    """Whether a federated candidate serves the client; None if none was compared."""
-    federated = [own for name, own in results[0].figures.items() if CANDIDATES[name].federated]
+def _served(results: Results, client: str) -> bool | None:
+    """Return whether a federated candidate serves the client, or None if none was compared."""
+    federated = [own for name, own in results.served().items() if CANDIDATES[name].federated]
     return any(client in own for own in federated) if federated else None
 
 
-def _usual(results: Sequence[SplitResult], kind: str, client: str) -> str:
-    chosen = [result.trial.choices[kind].get(client) for result in results]
-    names = Counter(choice.candidate for choice in chosen if choice is not None)
+def _usual(results: Results, kind: str, client: str) -> str:
+    """The candidate that the client chose most often; the first of them in a tie."""
+    names = Counter(results.chosen(kind, client))
     return names.most_common(1)[0][0] if names else ""
-
-
-def _means(results: Sequence[SplitResult]) -> dict[str, dict[str, dict[str, float]]]:
-    first = results[0].figures
-    return {
-        candidate: {
-            client: {
-                metric: _nanmean([r.figures[candidate][client][metric] for r in results])
-                for metric in figures
-            }
-            for client, figures in by_client.items()
-        }
-        for candidate, by_client in first.items()
-    }
-
-
-def _nanmean(values: Iterable[float]) -> float:
-    known = [value for value in values if value == value]
-    return float(np.mean(known)) if known else float("nan")
 
 
 def reason(choice: Choice) -> str:
@@ -289,7 +271,7 @@ def reason(choice: Choice) -> str:
         )
     found = f"{title} did best in cross-validation over all clients, {lead}."
     if weight == "0%":
-        return f"{found} This client has too few rows to decide otherwise."
+        return f"{found} Clients differ too little for its own rows to decide otherwise."
     return f"{found} This client's own rows count for up to {weight}."
 
 

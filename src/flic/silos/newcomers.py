@@ -1,0 +1,96 @@
+"""Candidates of a newcomer: the shared part is fixed, and the site learns the rest alone."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from torch import Tensor
+
+from flic.data.client_data import FederatedData
+from flic.data.task import Task
+from flic.engine.engine import Engine, Job
+from flic.method_settings import Duration, MethodSettings
+from flic.methods.protocol import ServerState
+from flic.silos.candidate import Candidate, Learned
+from flic.silos.candidates import FLIC
+from flic.silos.encoding import EncodedFederation, EncodedSilo, in_space, linked_features
+from flic.silos.fit_settings import FitSettings
+from flic.silos.models import NetworkModel
+
+
+class JoinedFlic(Candidate):
+    """flic for a newcomer: the shared part is fixed, only φ and β are learnt."""
+
+    name = FLIC.name
+    title = FLIC.title
+    federated = True
+
+    def __init__(self, shared: Mapping[str, Tensor]) -> None:
+        self._shared = shared
+
+    def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
+        return Learned({s.name: self._join(s, encoded.task, settings, seed) for s in encoded.silos})
+
+    def _join(self, silo: EncodedSilo, task: Task, fit: FitSettings, seed: int) -> NetworkModel:
+        name, method, settings = silo.name, fit.flic_method, with_whole_budget(fit.method)
+        client = in_space(silo, range(silo.data.schema.dim), silo.data.schema.space)
+        data = FederatedData("newcomer", task, (client,))
+        engine = Engine.of(method, settings, data, seed=seed)
+        server = ServerState(0, self._shared)
+        state: Mapping[str, Tensor] | None = None
+        for stage in ("prepare", "adapt"):
+            state = engine.do(Job(stage, server, (name,), [state])).states[name]
+        return NetworkModel(
+            method=method,
+            settings=settings,
+            task=task,
+            schema=client.schema,
+            classes=client.classes,
+            inputs=tuple(range(client.schema.dim)),
+            private=state or {},
+            shared=self._shared,
+        )
+
+
+class JoinedOffsets(Candidate):
+    """A shared network for new rows of a client: only its class offsets are learnt."""
+
+    name = "shared network"
+    title = "a network that others share"
+    federated = True
+
+    def __init__(self, model: NetworkModel) -> None:
+        self._model = model
+
+    def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
+        del settings  # the network keeps its own
+        return Learned({s.name: self._join(s, encoded.task, seed) for s in encoded.silos})
+
+    def _join(self, silo: EncodedSilo, task: Task, seed: int) -> NetworkModel:
+        known = set(self._model.schema.features)
+        names = linked_features(silo)[0]
+        inputs = tuple(i for i, feature in enumerate(names) if feature in known)
+        client = in_space(silo, inputs, self._model.schema.space)
+        data = FederatedData("client", task, (client,))
+        engine = Engine.of(self._model.method, self._model.settings, data, seed=seed)
+        server = ServerState(0, self._model.shared)
+        answer = engine.do(Job("adapt", server, (client.name,), [None]))
+        return replace(
+            self._model,
+            task=task,
+            schema=client.schema,
+            classes=client.classes,
+            inputs=inputs,
+            private=answer.states[client.name],
+        )
+
+
+def with_whole_budget(settings: MethodSettings) -> MethodSettings:
+    """Settings whose one visit has the local steps of all rounds."""
+    training = settings.training
+    length, rounds = training.local.plus(training.shared), training.rounds + 1
+    whole = Duration(
+        epochs=None if length.epochs is None else rounds * length.epochs,
+        steps=None if length.steps is None else rounds * length.steps,
+    )
+    update = {"training": training.model_copy(update={"local": whole})}
+    return settings.model_copy(update=update)
