@@ -288,7 +288,9 @@ def test_where_work_is_in_epochs_a_silo_of_many_rows_may_move_further(tmp_path, 
 def test_what_silos_have_inflated_is_no_measure(coordinator):
     """However large the shared part has become, a silo may not move it by as much."""
     shared = {name: 1e6 * value for name, value in coordinator.server.shared.items()}
-    coordinator.journal.commit(replace(coordinator.server, shared=shared), {"round": 1})
+    coordinator.journal.commit(
+        replace(coordinator.server, shared=shared), {"stage": "update", "round": 1}
+    )
     assert outliers(coordinator, {"east": 1.5, "north": 1.5, "south": 1.0}) == ["east", "north"]
 
 

@@ -180,7 +180,7 @@ def test_a_silo_that_fails_is_named_and_its_reason_stays_at_home(here):
     assert records(place)[-1]["absent"] == {
         "east": "error 2: DataError; the silo's own log says why"
     }
-    assert "rows with a label" in told(place, "east", "failed")[0]["message"]
+    assert "has 1 row with a label" in told(place, "east", "failed")[0]["message"]
 
 
 def tensor(content, name="anchor.0.mean", **changes):
@@ -433,7 +433,7 @@ def test_a_quorum_counts_silos_that_send_something(here):
 
 def test_too_few_silos_for_a_quorum_are_said_before_anyone_works(here):
     place = here(names=["north"])
-    with pytest.raises(FederationError, match=r"1 silos are admitted.*expected 2"):
+    with pytest.raises(FederationError, match=r"1 silo is admitted.*expected 2"):
         place.go()
     assert place.grid.sent == []
 

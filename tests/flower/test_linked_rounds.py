@@ -564,7 +564,7 @@ def test_a_level_of_few_rows_is_told_by_no_key(linked):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda server, holders: (server, holders[:-1]), "counts of who has its"),
+        (lambda server, holders: (server, holders[:-1]), "1 count of who has its 2 features"),
         (
             lambda server, holders: (replace(server, round=-1), holders),
             "asked for figures in round",

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from hospitals import rows_of, settings_of
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from flic.errors import ConfigError, DamagedModel, DataError, FederationError, FlicError
 from flic.flower.announcement import announce
@@ -263,6 +263,25 @@ def test_a_damaged_file_is_named(silo, settings, file):
         east.train(moved(server, 2), settings, run=RUN)
     path.unlink()
     east.train(moved(server, 2), settings, run=RUN)
+
+
+@pytest.mark.parametrize("part", ["private.", "shared."])
+def test_a_file_of_another_network_is_refused(silo, settings, part):
+    east, server = silo("east"), initial(settings)
+    east.train(server, settings, run=RUN)
+    path = east.folder / "runs" / RUN / "00001.safetensors"
+    tensors = load_file(path)
+    [name] = [name for name in tensors if name.startswith(part)][:1]
+    for other in (
+        {name: tensors[name][:-1].clone()},
+        {f"{part}more": torch.zeros(1)},
+        {name: None},
+    ):
+        kept = {n: t for n, t in {**tensors, **other}.items() if t is not None}
+        save_file(kept, path)
+        for use in (partial(east.train, moved(server, 2)), partial(east.evaluate, server)):
+            with pytest.raises(DamagedModel, match=r"00001.*a network does not fit its settings"):
+                use(settings, run=RUN)
 
 
 def test_bad_rows_are_said_before_anything_is_kept(silo, settings):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from flic.errors import FederationError
 from flic.flower.coordinator_folder import Coordinator
 from flic.flower.federation_settings import FederationSettings
 from flic.flower.ops.processes import Service, environment
-from flic.flower.ops.training import Training
+from flic.flower.ops.run_follower import RunFollower
 from flic.flower.wanted import is_wanted
 
 pytestmark = [
@@ -165,7 +166,7 @@ def test_who_follows_a_run_starts_a_coordinator_that_was_killed_and_no_other(ser
 
     def follow():
         with pytest.raises(FederationError, match=r"stopped after 0 of 51 rounds.* go on with"):
-            Training(folder, service, begin).go_on(lambda *record: None, lambda message: None)
+            RunFollower(folder, service, begin).follow(lambda *record: None, lambda message: None)
 
     with ThreadPoolExecutor(1) as pool:
         begin()
@@ -215,3 +216,49 @@ def test_the_work_of_a_silo_ends_with_it_however_it_was_started():
     )
     assert "KeyboardInterrupt" in done.stderr
     assert "goes on" not in done.stdout
+
+
+SILO = """
+import os, signal, time
+from flwr.supernode.runtime import run_clientapp
+from flic.flower.ops.executor import ForkingExecutor, answer
+
+def stubborn(**arguments):
+    signal.signal(signal.SIGINT, lambda number, frame: None)
+    print("works", flush=True)
+    while True:
+        time.sleep(1)
+
+def work(*arguments):
+    run_clientapp.run_clientapp = stubborn
+    answer(*arguments)
+
+if __name__ == "__main__":
+    executor = ForkingExecutor()
+    executor._context.Process(target=work, args=("127.0.0.1:9", "token", os.getpid())).start()
+    time.sleep(600)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+def test_work_that_heeds_no_signal_ends_with_its_silo(tmp_path):
+    """Flower, once it is asked to end, tries for a minute to reach a SuperNode that is gone."""
+    (tmp_path / "silo.py").write_text(SILO)
+    mark = f"FLIC_MARK={tmp_path}".encode()
+
+    def alive() -> list[bytes]:
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if mark in (path / "environ").read_bytes():
+                    found.append((path / "cmdline").read_bytes())
+        return found
+
+    with (tmp_path / "log").open("w") as log:
+        variables = {**os.environ, "FLIC_MARK": str(tmp_path)}
+        silo = subprocess.Popen([sys.executable, tmp_path / "silo.py"], env=variables, stdout=log)
+    wait_for(lambda: "works" in (tmp_path / "log").read_text(), seconds=120)
+    silo.kill()
+    silo.wait()
+    wait_for(lambda: not alive(), seconds=10)

@@ -13,6 +13,7 @@ from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 
 from flic.errors import FlicError
+from flic.flower.log import note
 from flic.flower.messages import Reply, Request, pack_reply, read_request
 from flic.flower.silo_folder import SiloFolder
 from flic.methods.protocol import Update
@@ -40,10 +41,11 @@ def evaluate(message: Message, context: Context) -> Message:
 def _train(silo: SiloFolder, request: Request) -> Reply:
     started = time.perf_counter()
     if request.refused is not None:
-        silo.note("refused", round=request.server.round, message=request.refused)
+        note(silo.folder, "refused", round=request.server.round, message=request.refused)
     server = request.server
     trained = silo.train(server, request.settings, request.stage, run=request.run)
-    silo.note(
+    note(
+        silo.folder,
         "trained",
         stage=request.stage,
         round=server.round,
@@ -58,7 +60,7 @@ def _evaluate(silo: SiloFolder, request: Request) -> Reply:
     figures = silo.evaluate(
         request.server, request.settings, run=request.run, holders=request.holders
     )
-    silo.note("evaluated", round=request.server.round, figures=figures)
+    note(silo.folder, "evaluated", round=request.server.round, figures=figures)
     return Reply(request.server.round, Update(silo.name, {}), figures)
 
 
@@ -71,6 +73,6 @@ def _answer(message: Message, context: Context, work: Callable[[SiloFolder], Rep
     except Exception as error:
         log.error("%s", error, exc_info=not isinstance(error, FlicError))
         if silo is not None:
-            silo.note("failed", message=str(error))
+            note(silo.folder, "failed", message=str(error))
         reason = f"{type(error).__name__}; the silo's own log says why"
         return Message(Error(FAILED, reason), reply_to=message)

@@ -123,7 +123,7 @@ class FederationSettings(Section):
 
     @property
     def is_closed_form(self) -> bool:
-        """Whether a few rounds are all, and nothing is trained."""
+        """True if a few rounds are all, and nothing is trained."""
         return self.method == "linked"
 
     @property

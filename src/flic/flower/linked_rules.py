@@ -42,7 +42,7 @@ class LinkedRules(Rules):
         uploads = [step for step in self.method.programme(0, final_round=False) if step.sends]
         uploads[-1] = replace(uploads[-1], measured="always")
         keys = replace(uploads[0], round=FIRST)
-        return [self.counted(step) for step in (keys, *uploads)]
+        return [keys, *uploads]
 
     def initial(self) -> ServerState:
         return ServerState(FIRST, {})

@@ -87,7 +87,7 @@ class Members:
         return None
 
     def is_suspended(self, name: str) -> bool:
-        """Whether a silo offended too often."""
+        """Return whether a silo offended too often."""
         return self.offences(name) >= self.max_offences
 
     def offences(self, name: str) -> int:

@@ -25,6 +25,7 @@ from flic.flower.federation_settings import (
 )
 from flic.flower.pooling import FIRST, LAST
 from flic.methods.protocol import Entry, ServerState, Update
+from flic.notation import counted
 
 RAW = "flic.raw"
 """The name of our way to write tensors; Flower's own has a header of varying length."""
@@ -213,8 +214,9 @@ def _expected(array: Array, name: str, server: ServerState, who: str) -> Tensor:
 def _numbers(numbers: MetricRecord, who: str) -> dict[str, float]:
     if len(numbers) > _MOST_NUMBERS or not all(map(_NAME.fullmatch, numbers)):
         raise IncompatibleUpdate(
-            f"{who} has {len(numbers)} numbers, or some under names that flic does not give; "
-            f"expected {_MOST_NUMBERS} loss terms or figures at most. Give all silos one version."
+            f"{who} has {counted(len(numbers), 'number')}, or some under names that flic does not "
+            f"give; expected {_MOST_NUMBERS} loss terms or figures at most. Give all silos one "
+            "version."
         )
     return {name: _finite(value, name, who) for name, value in numbers.items()}
 

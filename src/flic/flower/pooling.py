@@ -63,7 +63,7 @@ def feature_keys(salt: str, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def are_keys(keys: Sequence[str]) -> bool:
-    """Whether these could be the keys of a silo's features."""
+    """Return whether these could be the keys of a silo's features."""
     return len({*keys}) == len(keys) > 0 and all(map(_KEY.fullmatch, keys))
 
 
@@ -231,7 +231,7 @@ class Pooling:
         return found
 
     def _counts_too_much(self, update: Update) -> bool:
-        """Whether shares of features are none, or speak of more features than the silo has."""
+        """Return whether shares are not in [0, 1], or are of more features than the silo has."""
         if UNLIKE not in update.entries:
             return False
         entry, features = update.entries[UNLIKE], len(self._keys(update.client))

@@ -13,8 +13,9 @@ from flic.flower.exchange import Asked, Reply
 from flic.flower.federation_settings import NUMBER_BYTES
 from flic.flower.log import note
 from flic.flower.pooling import KEY_BYTES
-from flic.flower.proportion import is_evaluation
-from flic.methods.protocol import ServerState, Stage, Step
+from flic.flower.rules import is_evaluation
+from flic.methods.protocol import ServerState, Stage, Step, Update
+from flic.notation import are, counted
 
 POLL_S = 1.0  # between looks at who is there
 
@@ -52,8 +53,8 @@ class SiloRunner(ABC):
         able = len(self.coordinator.members.welcome())
         if step.sends and able < self._settings.quorum:
             raise FederationError(
-                f"{able} silos are admitted and not suspended; expected {self._settings.quorum} at "
-                "least (quorum). Admit more, or lower the quorum."
+                f"{counted(able, 'silo')} {are(able)} admitted and not suspended; expected "
+                f"{self._settings.quorum} at least (quorum). Admit more, or lower the quorum."
             )
         self._there = self.connected()
         return self._rules.asked(step.round, self._there)
@@ -80,6 +81,10 @@ class SiloRunner(ABC):
         facts = {"active": sorted(sent), "absent": absent, "refused": refused, "bytes": sent}
         losses = {name: reply.numbers for name, reply in counted.items()}
         return Work(updates, losses, sum(sent.values()), facts)
+
+    def count(self, stage: Stage, server: ServerState, updates: Sequence[Update]) -> ServerState:
+        """The shared part after a stage, by the federation's rules."""
+        return self._rules.count(stage, server, updates)
 
     def figures(self, server: ServerState) -> Figures:
         """Figures of every silo that is there, on its own held-out rows."""
@@ -130,9 +135,9 @@ class SiloRunner(ABC):
         self._tries += 1
         why = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
         message = (
-            f"round {round}: {got} updates could be counted; expected {self._settings.quorum} "
-            f"(quorum). {why or 'No other silo was asked.'} Start the silos that are missing, "
-            "admit more, or lower the quorum."
+            f"round {round}: {counted(got, 'update')} could be counted; expected "
+            f"{self._settings.quorum} (quorum). {why or 'No other silo was asked.'} Start the "
+            "silos that are missing, admit more, or lower the quorum."
         )
         folder = self.coordinator.folder
         note(folder, "quorum", round=round, tries=self._tries, message=message)

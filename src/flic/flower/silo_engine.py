@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -54,11 +55,20 @@ class SiloEngine:
         data, own = FederatedData("silo", settings.question, (client,)), settings.method_settings
         self.engine = Engine.of(settings.method, own, data, seed=settings.seed)
 
+    @cached_property
+    def known(self) -> Named:
+        """The shared part as the settings make it."""
+        return as_coordinated(self._settings).init_server().shared
+
+    def new(self) -> Named:
+        """Private parameters before any training."""
+        phi = self.engine.clients.architecture(self.client.name)
+        return self.engine.method.init_client(self.client, phi)
+
     def prepared(self, server: ServerState) -> Named:
         """Private parameters before a first visit: φ_i fitted to the anchors as they are now."""
-        self._refuse_other_shared(server)
-        name, method = self.client.name, self.engine.method
-        state = method.init_client(self.client, self.engine.clients.architecture(name))
+        refuse_other_shared(self.client.name, server.shared, self.known)
+        name, method, state = self.client.name, self.engine.method, self.new()
         steps = method.programme(self._settings.rounds, final_round=False)
         for stage in (stage for step in steps if step.round <= 0 for stage in step.stages):
             job = Job(stage.name, ServerState(0, server.shared), (name,), [state])
@@ -69,8 +79,8 @@ class SiloEngine:
         self, stage: str, server: ServerState, state: Named, least_rows: int
     ) -> tuple[Trained, Named]:
         """Train once; the result that leaves, and the private parameters that stay."""
-        self._refuse_other_shared(server)
         name = self.client.name
+        refuse_other_shared(name, server.shared, self.known)
         answer = self.engine.do(Job(stage, server, (name,), [state]))
         update = answer.updates[0] if answer.updates else Update(name, {})
         if len(self.client.train) < least_rows:  # α and the losses rest on all of them
@@ -81,14 +91,9 @@ class SiloEngine:
 
     def figures(self, server: ServerState, state: Named) -> dict[str, float]:
         """Sums over the silo's held-out rows."""
-        self._refuse_other_shared(server)
         name = self.client.name
+        refuse_other_shared(name, server.shared, self.known)
         return _of_held_out(self.engine.do(Job(EVALUATE, server, (name,), [state])), name)
-
-    def _refuse_other_shared(self, server: ServerState) -> None:
-        """Refuse a shared part of other tensors than the settings make."""
-        known = as_coordinated(self._settings).init_server().shared
-        refuse_other_shared(self.client.name, server.shared, known)
 
 
 def refuse_other_shared(silo: str, shared: Named, known: Named) -> None:

@@ -22,16 +22,15 @@ from flic.flower.federation_settings import (
     FederationSettings,
     federation_settings,
 )
-from flic.flower.log import note
 from flic.flower.members import read_object
 from flic.flower.pooling import FIRST, LAST, SUMS
-from flic.flower.silo_engine import LinkedSiloEngine, Trained
+from flic.flower.silo_engine import LinkedSiloEngine, SiloEngine, Trained
 from flic.flower.silo_run import FACTS, ROWS, SiloRun
 from flic.flower.told import Cells, ToldBefore
 from flic.method_settings import MAX_NUMBERS_PER_VALUE, Scatter
 from flic.methods.linked.agreement import DETAILS
 from flic.methods.protocol import ServerState
-from flic.notation import toml_key
+from flic.notation import counted, toml_key
 from flic.seeding import derive_seed
 from flic.settings import read_toml, validated
 from flic.silos.encoding import EncodedSilo, encode
@@ -122,12 +121,12 @@ class SiloFolder:
             if stage == "prepare":
                 self._remember(own, settings, server.round)
                 return self.linked_engine(own.client, settings).prepare(server)
-            begun = own.round_before(server.round)
+            begun, place = own.round_before(server.round), SiloEngine(own.client, own.settings)
             if begun is None:
                 begun = server.round - 1
-                own.save(begun, own.place.prepared(server), server.shared)
+                own.save(begun, place.prepared(server), server.shared)
             least = self.min_rows(settings)
-            trained, private = own.place.train(stage, server, own.load(begun).private, least)
+            trained, private = place.train(stage, server, own.private(begun, place), least)
             own.save(server.round, private, server.shared)
             own.keep({begun, server.round})
         return trained
@@ -155,7 +154,8 @@ class SiloFolder:
                 f"silo {self.name!r} is asked for figures and has not trained yet; expected a "
                 "round first. It will have figures after its first one."
             )
-        return own.place.figures(server, own.load(begun).private) if is_told else {}
+        silo = SiloEngine(own.client, own.settings)
+        return silo.figures(server, own.private(begun, silo)) if is_told else {}
 
     def _refuse_unfinished(self, round: int) -> None:
         if round != LAST:
@@ -168,9 +168,9 @@ class SiloFolder:
     def _refuse_other_holders(self, client: ClientData, holders: Sequence[int]) -> None:
         if len(holders) != client.schema.dim or min(holders) < 1:
             raise FederationError(
-                f"silo {self.name!r} is sent {len(holders)} counts of who has its "
-                f"{client.schema.dim} features; expected one for each. Give coordinator and silos "
-                "one version of flic."
+                f"silo {self.name!r} is sent {counted(len(holders), 'count')} of who has its "
+                f"{counted(client.schema.dim, 'feature')}; expected one for each. Give coordinator "
+                "and silos one version of flic."
             )
 
     def model(self) -> FittedClient:
@@ -194,10 +194,6 @@ class SiloFolder:
         links = {run.folder.name: run.links for run in runs if run.links}
         notes = {run.folder.name: run.notes for run in runs if run.notes}
         return {"name": self.name, "rounds": rounds, "links": links, "notes": notes}
-
-    def note(self, event: str, **facts: Any) -> None:
-        """Add a line to the silo's own log."""
-        note(self.folder, event, **facts)
 
     def _remember(self, own: SiloRun, settings: FederationSettings, round: int) -> None:
         """Refuse to tell of almost the same rows as before; keep what sums are told of now."""

@@ -36,13 +36,20 @@ from flic.flower.pooling import KEY_BYTES, LAST, SPACE, feature_keys
 from flic.flower.silo_engine import SiloEngine
 from flic.methods.linked.hiding import rare_indicators
 from flic.methods.linked.linked_client import LinkedClient
+from flic.settings import in_words
 from flic.shapes import Named
 from flic.silos.candidates import FLIC
 from flic.silos.encoding import EncodedSilo, linked_features, linked_names, row_digests
 from flic.silos.fitted import FittedClient
 from flic.silos.linked_columns import in_own_units, in_shared_units, sentences
 from flic.silos.model import Saved
-from flic.silos.models import LinkedModel, NetworkModel
+from flic.silos.models import (
+    LinkedModel,
+    NetworkModel,
+    misfit,
+    refuse_other_shapes,
+    tensors_under,
+)
 from flic.tables import Column, Declared, Labelling, SiloTable
 from flic.tables.encoder import TableEncoder
 
@@ -100,11 +107,6 @@ class SiloRun:
             return cls(folder, read_json(folder / FACTS))
         except (ValueError, KeyError, TypeError, OSError, ValidationError) as error:
             raise _damaged(folder / FACTS, error) from error
-
-    @cached_property
-    def place(self) -> SiloEngine:
-        """The silo, ready for work."""
-        return SiloEngine(self.client, self.settings)
 
     @cached_property
     def client(self) -> ClientData:
@@ -189,7 +191,18 @@ class SiloRun:
         path = self.folder / LINKS
         return json.loads(path.read_bytes()) if path.exists() else {}
 
-    def load(self, round: int) -> NetworkModel:
+    def private(self, round: int, silo: SiloEngine) -> Named:
+        """Private parameters after a round, which must be of the silo's own network."""
+        tensors = self._tensors(round)
+        private = tensors_under("private.", tensors)
+        try:
+            refuse_other_shapes(private, silo.new())
+            refuse_other_shapes(tensors_under("shared.", tensors), silo.known)
+        except KeyError as error:
+            raise _damaged(_state(self.folder, round), misfit(error)) from error
+        return private
+
+    def _load(self, round: int) -> NetworkModel:
         """The network after a round."""
         saved = self._network({}, {}).save()
         found = Saved(saved.kind, saved.facts, self._tensors(round))
@@ -231,7 +244,7 @@ class SiloRun:
             encoder=self.encoder,
             candidate=LinkedModel.kind if is_linked else FLIC.name,
             temperature=None,
-            model=self._load_linked() if is_linked else self.load(max(self.rounds)),
+            model=self._load_linked() if is_linked else self._load(max(self.rounds)),
             task=self.settings.question,
             labels=self.settings.classes,
         )
@@ -276,6 +289,6 @@ def _packed(tensors: Named) -> bytes:
 
 def _damaged(path: Path, error: Exception) -> DamagedModel:
     return DamagedModel(
-        f"{path} is not what flic wrote ({error}); expected it unchanged. Restore it from a copy, "
-        "or remove it: the silo then goes on from what is left, or from the beginning."
+        f"{path} is not what flic wrote ({in_words(error)}); expected it unchanged. Restore it "
+        "from a copy, or remove it: the silo then goes on from what is left, or from the beginning."
     )

@@ -11,7 +11,7 @@ def want(folder: Path) -> None:
 
 
 def is_wanted(folder: Path) -> bool:
-    """Whether the run is to go on."""
+    """Return whether the run is to go on."""
     return (folder / WANTED).exists()
 
 

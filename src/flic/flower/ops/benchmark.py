@@ -19,7 +19,7 @@ from flic.engine.rounds import Schedule
 from flic.engine.runners import local_rounds, open_jobs
 from flic.flower.federation_settings import FederationSettings
 from flic.flower.ops.loopback import on_loopback
-from flic.flower.ops.training import OnRound
+from flic.flower.ops.run_follower import OnRound
 from flic.flower.silo_folder import SiloFolder, held_out
 from flic.flower.silo_run import rows_of
 from flic.silos.encoding import encode

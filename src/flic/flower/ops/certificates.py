@@ -94,7 +94,7 @@ def renew(files: Certificates, hosts: Sequence[str]) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or address never leaves this machine."""
+    """Return whether a name or address never leaves this machine."""
     address = _as_address(host)
     return host == "localhost" if address is None else address.is_loopback
 

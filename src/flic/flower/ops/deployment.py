@@ -29,8 +29,8 @@ from flic.flower.ops.admission import KEYS, Admission
 from flic.flower.ops.certificates import Certificates, is_loopback, refuse_other_than_ipv4
 from flic.flower.ops.keeper import superlink
 from flic.flower.ops.processes import Service, ask_flower, environment, script
+from flic.flower.ops.run_follower import OnRound, RunFollower, Tell
 from flic.flower.ops.supernode import COMPONENTS
-from flic.flower.ops.training import OnRound, Tell, Training
 from flic.flower.wanted import is_wanted, release
 from flic.notation import toml_text
 from flic.settings import Section, validated
@@ -51,7 +51,7 @@ class Address(Section):
 
     @property
     def is_local(self) -> bool:
-        """Whether silos run on the same machine only."""
+        """True if silos run on the same machine only."""
         return all(map(is_loopback, self.hosts))
 
 
@@ -216,7 +216,7 @@ class Deployment:
                 f"{self.folder} NAME KEY.pub"
             )
         self._ensure_running()
-        Training(self.folder, self.service, self._ensure_running).go_on(on_round, tell)
+        RunFollower(self.folder, self.service, self._ensure_running).follow(on_round, tell)
 
     def status(self) -> dict[str, Any]:
         """State of the coordinator, the run and its silos, ready for JSON."""

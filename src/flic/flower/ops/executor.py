@@ -8,6 +8,7 @@ they still share nothing with each other. The arguments are flower-superexec's o
 import multiprocessing
 import os
 import signal
+import threading
 from multiprocessing import forkserver
 
 from flwr.supercore.cli import flower_superexec
@@ -46,6 +47,10 @@ def answer(address: str, token: str, parent: int) -> None:
     heed_interrupts()
     from flwr.supernode.runtime.run_clientapp import run_clientapp
 
+    from flic.engine.runners import leave_with_parent
+
+    # Flower's own way out first tries for a minute to reach a SuperNode that is gone.
+    threading.Thread(target=leave_with_parent, daemon=True).start()
     run_clientapp(
         runtime_api_address=address,
         token=token,

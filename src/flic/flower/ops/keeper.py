@@ -16,7 +16,7 @@ from flic.errors import FederationError
 from flic.flower.log import note
 from flic.flower.ops.processes import Service, ask_flower
 from flic.flower.wanted import is_wanted, release
-from flic.notation import toml_text
+from flic.notation import counted, toml_text
 
 log = getLogger(__name__)
 
@@ -82,15 +82,15 @@ class Keeper:
 
     def _give_up(self) -> None:
         message = (
-            f"the run was begun {TRIES} times after {self._rounds} rounds, and no further one was "
-            f"finished; expected one. Look at {superlink(self._folder).log}."
+            f"the run was begun {TRIES} times after {counted(self._rounds, 'round')}, and no "
+            f"further one was finished; expected one. Look at {superlink(self._folder).log}."
         )
         note(self._folder, "stopped", message=message)
         release(self._folder)
 
 
 def _is_worked_on(folder: Path) -> bool:
-    """Whether an app does rounds: it holds a lock meanwhile."""
+    """Return whether an app does rounds: it holds a lock meanwhile."""
     with (folder / ".lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

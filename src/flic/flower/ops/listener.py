@@ -64,7 +64,7 @@ class Peer:
 
     @property
     def is_stranger(self) -> bool:
-        """Whether nobody has been answered on it yet who may ask."""
+        """True until a silo or the operator has been answered on it."""
         return self.owner == self.address
 
     def wait(self) -> None:
@@ -76,7 +76,7 @@ class Peer:
         self._since = None
 
     def is_late(self, limits: Limits) -> bool:
-        """Whether it was waited for long enough."""
+        """Return whether its request has taken too long."""
         if self._since is None:
             return False
         allowed = limits.request_s + self.received / limits.slowest
@@ -153,7 +153,7 @@ class Listener:
             await asyncio.sleep(0)  # else a burst of connections would keep all others waiting
 
     def _has_place(self, peer: Peer) -> bool:
-        """Whether one more may come in; somebody else may have to leave for it."""
+        """Close another connection if need be, and return whether one more may come in."""
         self._keep_share(peer.owner, self._limits.per_owner - 1)
         if len(self._peers) < self._places or self._make_room():
             return True

@@ -95,18 +95,18 @@ class Service:
 
     @property
     def running(self) -> bool:
-        """Whether its supervisor lives."""
+        """True while its supervisor lives."""
         return self.facts() is not None
 
     @property
     def was_killed(self) -> bool:
-        """Whether its supervisor ended without being asked to."""
+        """True if its supervisor ended without being asked to."""
         if self.running or not self.pid_file.exists():
             return False
         return "pid" in json.loads(self.pid_file.read_bytes() or b"{}")
 
     def has_lost_a_process(self) -> bool:
-        """Whether a process that the program itself started has ended, where the system tells."""
+        """Return whether a process that the program started has ended, where the system tells."""
         child = (self.facts() or {}).get("child")
         path = Path(f"/proc/{child}/task/{child}/children")
         try:
@@ -191,5 +191,5 @@ class Service:
 
 
 def _is_dead(pid: str) -> bool:
-    """Whether a process has ended and its parent has not noticed."""
+    """Return whether a process has ended and its parent has not noticed."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"

@@ -21,7 +21,7 @@ class Lines:
     left_out: Counter[str] = field(default_factory=Counter)
 
     def take(self, source: str) -> bool:
-        """Whether one more line about this source is written."""
+        """Count a line about this source, and return whether it is written."""
         everyone = self.passed.total() >= IN_ALL
         if everyone or self.passed[source] >= PER_SOURCE:
             # Of sources beyond those that were named, only how many: there may be very many.
@@ -47,7 +47,7 @@ class Quota(logging.Filter):
             handler.addFilter(self)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a record is written."""
+        """Return whether a record is written."""
         if record.levelno < logging.WARNING or hasattr(record, COUNTED):
             return True
         record.msg, record.args = one_line(record.getMessage(), LONGEST), ()

@@ -168,7 +168,7 @@ class Gate:
 
 
 def is_local(peer: str) -> bool:
-    """Whether an address is this machine's loopback."""
+    """Return whether an address is this machine's loopback."""
     try:
         address = ip_address(peer)
     except ValueError:

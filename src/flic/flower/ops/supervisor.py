@@ -41,7 +41,7 @@ class Program:
 
     @property
     def is_due(self) -> bool:
-        """Whether it does not run and has waited long enough."""
+        """True if it does not run and has waited long enough."""
         return self._process is None and time.monotonic() >= self._due
 
     def start(self) -> None:

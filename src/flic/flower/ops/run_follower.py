@@ -1,4 +1,4 @@
-"""A run on Flower as the operator follows it: begun or found under way, told round by round."""
+"""Follows a run on Flower for the operator: begins or continues it, and tells of every round."""
 
 import time
 from collections.abc import Callable
@@ -25,14 +25,14 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Training:
-    """The run of one coordinator's folder, which the keeper beside the SuperLink keeps going."""
+class RunFollower:
+    """Follows the run of a coordinator, which the keeper beside the SuperLink keeps going."""
 
     folder: Path
     service: Service
     start: Callable[[], None]  # the SuperLink and the keeper, where they do not run
 
-    def go_on(self, on_round: OnRound, tell: Tell) -> None:
+    def follow(self, on_round: OnRound, tell: Tell) -> None:
         """Have the run begun or continued, and tell of it until it is done.
 
         Raises:
@@ -53,7 +53,7 @@ class Training:
             )
 
     def _is_kept(self, tell: Tell) -> bool:
-        """Whether the coordinator runs, or was killed and now runs again."""
+        """Wait for a coordinator that was killed, and return whether it runs."""
         until = time.monotonic() + BACK_S
         while not self.service.running:
             if not self.service.was_killed:
