@@ -47,11 +47,11 @@ BAD = {
     ),
     "one row": (
         [ward(train=split([[1.0, 2.0]], [0]), test=Split.empty(2))],
-        "Client 'ward-7' has 1 training rows",
+        "Client 'ward-7' has one training row; expected",
     ),
     "NaN": (
         [ward(test=split([[1.0, torch.nan]], [0]))],
-        "Client 'ward-7' has 1 NaN or infinite values in its test rows, in 'bmi'",
+        "Client 'ward-7' has 1 NaN or infinite value in its test rows, in 'bmi'",
     ),
     "labels outside": (
         [ward(train=split([[1.0, 2.0], [2.0, 1.0]], [0, 5]), test=Split.empty(2))],

@@ -114,8 +114,8 @@ PROBLEMS = {
     "no such day": (
         ward(seen=words(["2024-02-01"] * ROWS, at={6: "2024-02-30"})),
         "",
-        "column 'seen' has mixed types: mostly dates, but 1 of 40 values are not, such as "
-        "'2024-02-30' (data rows 7)",
+        "column 'seen' has mixed types: mostly dates, but 1 of 40 values is not, such as "
+        "'2024-02-30' (data row 7)",
     ),
     "declared twice": (ward(), 'ids = ["age"]\ndates = ["age"]', "'age' is declared to be two"),
     "nowhere": (ward(), 'drop = ["agee"]', "declares 'agee'; no client has such a column"),
@@ -287,7 +287,7 @@ NOTICES = {
     "label missing": (
         {"ill": words(np.arange(ROWS) % 2, at={0: "NA", 5: "?"})},
         "",
-        "Client 'a': 2 rows have no label and are dropped.",
+        "Client 'a': 2 rows without a label are dropped.",
     ),
     "ids": ({"nr": range(ROWS)}, 'ids = ["nr"]', "'nr' not used: declared as ids."),
     "looks like ids": (
@@ -345,7 +345,7 @@ def test_responses_that_leak(flic_here, describe, leak):
     said = flic_here("check", describe(frames, 'task = "regression"\nrange = [0, 80]'))
     assert said.code == 0
     assert said.err.count('write drop = ["leak"]') == 2
-    assert "20 responses lie outside the range 0 to 80" in said.err
+    assert "has 20 responses outside the range 0 to 80" in said.err
     assert "0 to 90" in said.out
 
 
@@ -401,6 +401,14 @@ def wide(tmp_path):
         return "federation.toml"
 
     return write
+
+
+def test_a_single_row_without_a_site_is_spoken_of_as_one(flic_here, wide, tmp_path):
+    settings, rows = wide('site = "site"'), pd.read_csv(tmp_path / "all.csv")
+    rows.loc[0, "site"] = None
+    rows.to_csv(tmp_path / "all.csv", index=False)
+    said = flic_here("check", settings)
+    assert "1 row without a site is dropped." in " ".join(said.err.split())
 
 
 def test_no_sites_are_no_federation(flic_here, wide):

@@ -120,7 +120,7 @@ def test_what_was_left_out_is_said(flic_here, federation, tmp_path):
     frame.loc[:1, "ill"] = None
     frame.assign(lab=None).to_csv(tmp_path / "north.csv", index=False)
     said = flic_here("fit", file, "--out", "fitted")
-    assert "note: Client 'north': 2 rows have no label and are dropped." in said.err
+    assert "note: Client 'north': 2 rows without a label are dropped." in said.err
     assert "note: Client 'north': 'lab' not used: all values are missing." in said.err
 
 
@@ -131,7 +131,7 @@ def test_flic_check_looks_at_the_settings_of_the_fit(flic_here, federation):
     assert said.code == 1
     for expected in [
         "federation.toml, [fit]:",
-        "repeats: got 1; input should be greater than or equal to 2",
+        "repeats: got 1; expected 2 or more",
         "fold: unknown key; expected one of seed, repeats",
         "network.embeding: unknown key; expected one of training",
         "problems: 1;",
@@ -154,7 +154,7 @@ def test_flic_check_looks_at_the_settings_of_the_fit(flic_here, federation):
         ),
         (
             "network = { embedding = { latent_dim = 1 }, anchors = { layout = 'equidistant' } }",
-            "anchors.layout is 'equidistant' with 2 classes in a latent space of 1 dimensions",
+            "anchors.layout is 'equidistant' with 2 classes in a latent space of 1 dimension;",
         ),
         ('candidates = ["svm"]', "candidates: got 'svm'; expected some of network, lda"),
         ('candidates = ["flic"]', "none of which stays alone in a classification; expected one"),

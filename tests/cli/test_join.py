@@ -3,7 +3,9 @@
 import sqlite3
 
 import pytest
+import torch
 
+from flic.engine.checkpoint import DiskJournal
 from flic.silos import folder as folders
 from silos.wards import fitted_wards, ward
 
@@ -103,3 +105,56 @@ def test_labels_of_another_name(flic_here, fitted, tmp_path):
     assert flic_here(*site, "--class", "ill=I50", "--class", "well=Z00,Z01").code == 0
     own = folders.load(tmp_path / "fitted").client("w").labelling.positions
     assert own == {"ill": 1, "well": 0, "1": 1, "0": 0, "I50": 1, "Z00": 0, "Z01": 0}
+
+
+RUN = """
+method = "{method}"
+preset = "recommended"
+[data]
+problem = "linear-mapping"
+num_clients = 4
+num_classes = 2
+classes_per_client = 2
+train_rows_per_class = 20
+test_rows_per_class = 20
+[training]
+rounds = 2
+participation = 1.0
+local = "3 steps"
+shared = "1 steps"
+[pretraining]
+epochs = 2
+"""
+
+
+def test_a_new_site_joins_a_run(flic_here, tmp_path):
+    """It gets the run's anchors and its shared layer, and a folder that predicts."""
+    (tmp_path / "run.toml").write_text(RUN.format(method="flic-hl"))
+    assert flic_here("run", "run.toml", "--out", "made", "--quiet").code == 0
+    ward(7).drop(columns="stay").to_csv(tmp_path / "west.csv", index=False)
+    site = ["join", "made", "--name", "west", "--data", "west.csv", "--label", "ill"]
+    said = flic_here(*site)
+    assert (said.code, said.err) == (0, "")
+    assert "west is in made/joined/west; nothing left it." in said.out
+    own = folders.load(tmp_path / "made" / "joined" / "west")
+    assert own.settings.flic_method == "flic-hl"
+    server = DiskJournal(tmp_path / "made" / "checkpoints").server
+    assert server is not None
+    assert own.shared.keys() == server.shared.keys()
+    assert all(torch.equal(own.shared[name], value) for name, value in server.shared.items())
+    assert "flic" in own.verdict.candidates
+    after = flic_here("predict", "made/joined/west", "--client", "west", "west.csv", "-o", "o.csv")
+    assert (after.code, after.err) == (0, "")
+    assert flic_here("report", "made/joined/west").code == 0
+    again = flic_here(*site)
+    assert again.code == 2
+    assert "name is 'west', which has joined made already" in again.err
+
+
+def test_a_run_without_anchors_is_not_joined(flic_here, tmp_path):
+    (tmp_path / "run.toml").write_text(RUN.format(method="local"))
+    assert flic_here("run", "run.toml", "--out", "made", "--quiet").code == 0
+    ward(7).to_csv(tmp_path / "west.csv", index=False)
+    said = flic_here("join", "made", "--name", "w", "--data", "west.csv", "--label", "ill")
+    assert said.code == 2
+    assert "made is a run of local; expected one of flic-class or flic-hl" in said.err

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from flic.errors import ConfigError
+from flic.methods import Methods
+
 PYPROJECT = """
 [build-system]
 requires = ["setuptools"]
@@ -30,6 +33,12 @@ class Tiny(NetworkMethod):
     name = "tiny"
     rule_name = "fedrep"
 """
+
+
+@pytest.mark.parametrize("home", ["no_such_module:Kind", "flic.methods.network:NoSuchClass", "os"])
+def test_a_method_of_a_broken_package_is_named(home: str) -> None:
+    with pytest.raises(ConfigError, match="method 'mine' comes from another package"):
+        Methods({"mine": home})["mine"]
 
 
 @pytest.mark.process

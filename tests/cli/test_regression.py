@@ -78,7 +78,7 @@ def test_a_comparison(flic_here, config, problem, tmp_path):
     methods = "local,ridge,boosting,flic-class,permuted-anchors,within-space"
     said = flic_here("compare", config, "--methods", methods, "--out", "all", "--quiet")
     assert said.code == 0, said.err
-    assert f"Test R², {problem}, 1 seed(s)" in said.out
+    assert f"Test R², {problem}, 1 seed" in said.out
     assert ("Bayes R², the ceiling" in said.out) == (problem == "made-regression")
     rows = json.loads((tmp_path / "all/comparison.json").read_text())
     assert [row["method"] for row in rows] == methods.split(",")

@@ -58,10 +58,10 @@ def rewrite(place, old, new):
 
 BAD_FIT = {
     "unknown key": ("repeat = 3", 2, "[fit]: repeat: unknown key; expected one of seed, repeats"),
-    "type": ('repeats = "many"', 2, 'repeats: got "many"; input should be a valid integer'),
-    "bound": ("test_share = 0.9", 2, "test_share: got 0.9; input should be less than or equal"),
+    "type": ('repeats = "many"', 2, 'repeats: got "many"; expected a whole number'),
+    "bound": ("test_share = 0.9", 2, "test_share: got 0.9; expected 0.5 or less"),
     "wrong metric": ('metric = "mae"', 2, "metric is 'mae', and the task is classification"),
-    "no metric": ('metric = "f1"', 2, "metric: got \"f1\"; input should be 'accuracy', "),
+    "no metric": ('metric = "f1"', 2, "metric: got \"f1\"; expected 'accuracy', "),
     "candidate": ('candidates = ["svm"]', 2, "candidates: got 'svm'; expected some of network"),
     "no one alone": ('candidates = ["flic"]', 2, "none of which stays alone in a classification"),
     "other task": ('candidates = ["ridge"]', 2, "none of which stays alone in a classification"),
@@ -69,14 +69,14 @@ BAD_FIT = {
     "network type": (
         'network = { training = { rounds = "x" } }',
         2,
-        'network.training.rounds: got "x"; input should be a valid integer',
+        'network.training.rounds: got "x"; expected a whole number',
     ),
     "endless network": (
         "network = { training = { rounds = 1000000000000 } }",
         2,
         "[fit], network: takes at least 931,322 GB of memory, most of it for training.rounds",
     ),
-    "no network": ("network = 3", 2, "network: got 3; input should be a table of settings"),
+    "no network": ("network = 3", 2, "network: got 3; expected a table of settings"),
     "folds": ("folds = 99", 2, "folds is 99, and client 'north' has 45 training rows"),
     "no rows": ("test_share = 0.001", 2, "test_share is 0.001, which holds out no row of client"),
     "anchors": ("meta_classes = 9", 2, "meta_classes is 9 on data with 2 classes; expected at"),
@@ -93,7 +93,7 @@ def test_settings_of_a_fit(refused, place, setting, code, expected):
 def test_assignments(refused):
     command = ["fit", "federation.toml", "--out", "new", "--set"]
     refused(2, "--set 'repeats': expected key=value", *command, "repeats")
-    refused(2, "repeats: got 0; input should be greater", *command, "repeats=0")
+    refused(2, "repeats: got 0; expected 2 or more", *command, "repeats=0")
 
 
 BAD_TABLES = {

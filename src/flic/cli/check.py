@@ -9,6 +9,7 @@ import typer
 
 from flic.cli.screen import complain, notice, percent, say, still, table
 from flic.errors import ConfigError
+from flic.notation import counted
 
 if TYPE_CHECKING:
     from flic.tables.declared import Kind
@@ -111,7 +112,7 @@ def _show_clients(found: "Check") -> None:
         ]
         for client in found.clients
     ]
-    table(f"{found.task}, {len(rows)} clients", columns, rows)
+    table(f"{found.task}, {counted(len(rows), 'client')}", columns, rows)
 
 
 def _labels(client: "ClientCheck", found: "Check") -> str:

@@ -1,6 +1,9 @@
 """`flic compare`: compares several methods and seeds on the same federations."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +15,7 @@ from flic.cli.screen import percent, say, table
 from flic.errors import ConfigError
 from flic.files import write_atomically
 from flic.methods import METHODS
+from flic.notation import counted
 
 if TYPE_CHECKING:
     from flic.config import RunConfig
@@ -46,30 +50,40 @@ def compare(
         raise ConfigError(f"--reference: got {reference!r}; expected one of --methods {methods}.")
     from flic.config import load_config
     from flic.runs import run_folder
-    from flic.runs.comparison import Cell
-    from flic.runs.comparison import compare as compare_cells
 
     settings = load_config(config, set_ or [])
     folder = out or default_folder("compare")
-    run_folder.refuse_impossible([settings.for_method(n, seed=numbers[0]) for n in names])
-    cells, ceilings = [], []
-    for seed in numbers:
-        for name in names:
-            own = settings.for_method(name, seed=seed)
-            tell = not cells  # every method has the same data, and so the same notices
-            place = folder / f"{name}-seed{seed}"
-            done = _run(place, own, workers=workers, quiet=quiet, tell=tell)
-            cells.append(Cell(name, seed, done.outcome, done.seconds, done.bytes_sent))
-            ceilings.append(done.ceiling)
+    each = [settings.for_method(name, seed=numbers[0]) for name in names]
+    first = run_folder.Loaded.of(each[0])  # all have the same data
+    run_folder.refuse_impossible(replace(first, config=own) for own in each)
+    done: dict[tuple[str, int], Finished] = {}
+    for seed, name in product(numbers, names):
+        own, place = settings.for_method(name, seed=seed), folder / f"{name}-seed{seed}"
+        tell = not done  # every method has the same data, and so the same notices
+        done[name, seed] = _run(place, own, workers=workers, quiet=quiet, tell=tell)
+    _compare(done, settings.data.problem, reference, folder)
+    say(f"runs and comparison.json: {folder}")
+
+
+def _compare(
+    done: "Mapping[tuple[str, int], Finished]", problem: str, reference: str, folder: Path
+) -> None:
+    """Write and show the comparison of finished runs, which are given by method and seed."""
+    from flic.runs.comparison import Cell
+    from flic.runs.comparison import compare as compare_cells
+
+    cells = [
+        Cell(name, seed, one.outcome, one.seconds, one.bytes_sent)
+        for (name, seed), one in done.items()
+    ]
     rows = compare_cells(cells, reference=reference)
     content = json.dumps([row.summary() for row in rows], indent=1).encode()
     write_atomically(folder / "comparison.json", content)
     measure = cells[0].outcome.last.measure
-    _show(f"Test {measure}, {settings.data.problem}", rows, reference)
-    known = [ceiling for ceiling in ceilings if ceiling is not None]
-    if known:
-        say(f"Bayes {measure}, the ceiling: {percent(fmean(known))} %")
-    say(f"runs and comparison.json: {folder}")
+    _show(f"Test {measure}, {problem}", rows, reference)
+    ceilings = [one.ceiling for one in done.values() if one.ceiling is not None]
+    if ceilings:
+        say(f"Bayes {measure}, the ceiling: {percent(fmean(ceilings))} %")
 
 
 def _parse_methods(text: str) -> list[str]:
@@ -102,12 +116,11 @@ def _run(
     """One run, new, resumed or already finished."""
     from flic.runs import run_folder
 
-    loaded = settings, run_folder.begin(folder, settings)
+    loaded = run_folder.begin(folder, settings)
     return show_run(folder, loaded, workers=workers, quiet=quiet, tell=tell)
 
 
 def _show(title: str, rows: "list[Row]", reference: str) -> None:
-    seeds = rows[0].seeds
     columns = ["method", "mean %", "spread", "worst client %", "chosen round %"]
     columns += [f"gain over {reference}", "gain / lose", "time s", "kB sent"]
     lines = [
@@ -124,7 +137,7 @@ def _show(title: str, rows: "list[Row]", reference: str) -> None:
         ]
         for row in rows
     ]
-    table(f"{title}, {seeds} seed(s)", columns, lines)
+    table(f"{title}, {counted(rows[0].seeds, 'seed')}", columns, lines)
 
 
 def _gain(row: "Row") -> str:

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,7 @@ from flic.cli.check import Format, need_pandas
 from flic.cli.run import Assignments, Quiet
 from flic.cli.screen import StepDisplay, complain, facts_of, notice, table
 from flic.errors import ConfigError
+from flic.notation import counted
 
 if TYPE_CHECKING:
     from flic.engine.journal import Record
@@ -81,24 +82,26 @@ def init(
     need_flower("coordinator init")
     from flic.flower.federation_settings import federation_settings
     from flic.flower.ops.deployment import Address, Deployment
-    from flic.settings import merge, parse_assignment
+    from flic.settings import assigned
 
-    raw: dict[str, Any] = {}
-    for assignment in set_ or []:
-        raw = merge(raw, parse_assignment(assignment))
     named = {"method": method, "rounds": rounds, "seed": seed, "classes": split_names(classes)}
-    raw |= {key: value for key, value in named.items() if value is not None}
-    settings = federation_settings(raw, source="flic coordinator init")
+    given = {key: value for key, value in named.items() if value is not None}
+    settings = federation_settings(assigned({}, set_) | given, source="flic coordinator init")
     place = Address(hosts=tuple(host or ["localhost"]), port=port, insecure=insecure)
     made = Deployment.create(folder, settings, place)
     typer.echo(f"made {folder}; start it with: flic coordinator start {folder}")
-    if insecure:
+    _tell_next(made, has_salt=settings.is_closed_form)
+
+
+def _tell_next(made: "Deployment", *, has_salt: bool) -> None:
+    """Say which files silos need, and where silos may run."""
+    if made.place.insecure:
         notice("plain text: silos must run on this machine, and nobody's key is checked.")
         return
     typer.echo(f"for silos: {made.certificates.authority} and {made.folder / 'federation.json'}")
-    if settings.is_closed_form:
+    if has_salt:
         notice("federation.json holds the salt of column names: send it to silos alone.")
-    if place.is_local:
+    if made.place.is_local:
         notice("silos on this machine only; for others, make it with --host NAME.")
 
 
@@ -171,12 +174,14 @@ def train(folder: Folder, quiet: Quiet = False) -> None:
             )
             raise typer.Exit(130) from None
     found = deployment.status()
-    typer.echo(f"done: {found['rounds']} rounds, {found['plan']}; {facts(found['last'], 0.0)}")
+    typer.echo(
+        f"done: {counted(found['rounds'], 'round')}, {found['plan']}; {facts(found['last'], 0.0)}"
+    )
 
 
 def facts(record: "Record", seconds_left: float) -> str:
     """Summary of a round in one line: silos, loss terms, score, time left."""
-    parts = [f"{len(record['active'])} silos"]
+    parts = [counted(len(record["active"]), "silo")]
     parts.append(facts_of(record))
     if seconds_left:
         parts.append(f"{seconds_left:.0f} s left")

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,11 @@ from flic.cli.check import FederationPath, Format, need_pandas
 from flic.cli.run import Assignments, Quiet, Workers
 from flic.cli.screen import StepDisplay, notice, say, table
 from flic.notation import json_values
+
+if TYPE_CHECKING:
+    from flic.silos.fit_settings import FitSettings
+    from flic.silos.shelf import Shelf
+    from flic.tables import TableFederation
 
 SHOWN = 10
 
@@ -30,26 +35,15 @@ def fit(
     Finished work is kept: after an interruption, the same command resumes.
     """
     need_pandas("fit")
-    from flic.settings import merge, parse_assignment
     from flic.silos import folder
-    from flic.silos.fit_settings import fit_settings
     from flic.silos.fitting import fit as fit_tables
     from flic.silos.shelf import Shelf
-    from flic.tables import load_tables, read_federation
 
     folder.refuse_occupied(out)
-    description = read_federation(file)
-    raw: dict[str, Any] = description.fit
-    for assignment in set_ or []:
-        raw = merge(raw, parse_assignment(assignment))
-    settings = fit_settings(raw, task=description.task, source=f"{file}, [fit]")
-    tables = load_tables(description, file.parent)
-    if not quiet:
-        for message in tables.notices:
-            notice(message)
+    tables, settings = _loaded(file, set_)
     shelf = Shelf.of(folder.unfinished(out), tables, settings)
-    if shelf.is_begun and not quiet:
-        notice(f"going on with what an interrupted fit left in {folder.unfinished(out)}")
+    if not quiet:
+        _tell_before(tables, shelf)
     with StepDisplay("fit", quiet=quiet or format == "json") as display:
         fitted = fit_tables(tables, settings, workers=workers, on_step=display.advance, shelf=shelf)
     # Shown before it is saved, so that a full disk does not lose it.
@@ -59,9 +53,28 @@ def fit(
         show_verdict(fitted.verdict)
         _tell(fitted.notices[len(tables.notices) :], quiet=quiet)
     folder.save(fitted, out)
-    if format == "json":
-        return
-    say(f"fitted federation: {out}; look at it with: flic report {out}")
+    if format == "text":
+        say(f"fitted federation: {out}; look at it with: flic report {out}")
+
+
+def _loaded(file: Path, assignments: list[str] | None) -> "tuple[TableFederation, FitSettings]":
+    """Tables that a federation.toml describes, and the settings of its fit."""
+    from flic.settings import assigned
+    from flic.silos.fit_settings import fit_settings
+    from flic.tables import load_tables, read_federation
+
+    description = read_federation(file)
+    raw = assigned(description.fit, assignments)
+    settings = fit_settings(raw, task=description.task, source=f"{file}, [fit]")
+    return load_tables(description, file.parent), settings
+
+
+def _tell_before(tables: "TableFederation", shelf: "Shelf") -> None:
+    """Show the notices about the tables, and whether an interrupted fit goes on."""
+    for message in tables.notices:
+        notice(message)
+    if shelf.is_begun:
+        notice(f"going on with what an interrupted fit left in {shelf.folder.parent}")
 
 
 def _tell(found: Sequence[str], *, quiet: bool) -> None:

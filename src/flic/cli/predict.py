@@ -9,6 +9,7 @@ import typer
 from flic.cli.check import Format, need_pandas
 from flic.cli.screen import notice, say, table
 from flic.errors import ConfigError
+from flic.notation import counted
 
 if TYPE_CHECKING:
     from flic.silos.fitted import FittedClient
@@ -49,7 +50,7 @@ def write_predictions(
     if out.exists() and data.exists() and out.samefile(data):
         raise ConfigError(f"--out is {out}, the file that is read; expected another file.")
     count = predict_file(model, data, out, tell=notice, encoding=encoding)
-    say(f"{count} predictions: {out}")
+    say(f"{counted(count, 'prediction')}: {out}")
 
 
 def evaluate(
@@ -76,4 +77,4 @@ def show_metrics(name: str, measured: "Measured", format: Format, *, who: str, *
         say(json.dumps({who: name, "rows": measured.rows, **more, **known}))
         return
     shown = [[name.replace("_", " "), f"{v:.4f}"] for name, v in measured.figures.items()]
-    table(f"{name}, {measured.rows} rows", ["metric", "value"], shown)
+    table(f"{name}, {counted(measured.rows, 'row')}", ["metric", "value"], shown)

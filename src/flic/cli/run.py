@@ -11,8 +11,7 @@ from flic.errors import ConfigError
 
 if TYPE_CHECKING:
     from flic.config import RunConfig
-    from flic.data.client_data import FederatedData
-    from flic.runs.run_folder import Finished
+    from flic.runs.run_folder import Finished, Loaded
 
 WORKER_BYTES = 2 * 10**8
 """Memory that a worker process takes before it works."""
@@ -72,17 +71,16 @@ def run(
     from flic.runs import run_folder
 
     if resume is not None:
-        folder, settings = resume, run_folder.read_config(resume)
-        data = run_folder.data_of(settings)
+        folder, loaded = resume, run_folder.Loaded.of(run_folder.read_config(resume))
     else:
         assert config is not None
         extra = [] if seed is None else [f"seed={seed}"]
         settings = load_config(config, [*(set_ or []), *extra])
         settings = settings.for_method(settings.method, seed=settings.seed)
         folder = out or default_folder(settings.method)
-        data = run_folder.create(folder, settings)
-    finished = show_run(folder, (settings, data), workers=workers, quiet=quiet)
-    _show(finished, settings)
+        loaded = run_folder.create(folder, settings)
+    finished = show_run(folder, loaded, workers=workers, quiet=quiet)
+    _show(finished, loaded.config)
 
 
 def default_folder(name: str) -> Path:
@@ -92,7 +90,7 @@ def default_folder(name: str) -> Path:
 
 def show_run(
     folder: Path,
-    loaded: "tuple[RunConfig, FederatedData]",
+    loaded: "Loaded",
     *,
     workers: int,
     quiet: bool,
@@ -101,8 +99,7 @@ def show_run(
     """Do the run's remaining steps with a progress display, then show its notices."""
     from flic.runs import run_folder
 
-    settings, _ = loaded
-    title = f"{settings.method} (seed {settings.seed})"
+    title = f"{loaded.config.method} (seed {loaded.config.seed})"
     with StepDisplay(title, quiet=quiet) as display:
         finished = run_folder.resume(
             folder, loaded=loaded, workers=workers, on_step=display.step, on_damage=notice

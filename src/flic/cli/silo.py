@@ -14,6 +14,7 @@ from flic.cli.predict import Out, show_metrics, write_predictions
 from flic.cli.screen import notice, say, table
 from flic.errors import ConfigError
 from flic.files import read_json
+from flic.notation import counted
 
 if TYPE_CHECKING:
     from flic.flower.announcement import Leaving
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Take part in a federation with your own table.", no_args_is_help=True)
 
 FILE = "silo.toml"
+
+Scatter = Literal["off", "diagonal", "projected", "full"]
 
 SiloPath = Annotated[
     Path,
@@ -75,7 +78,7 @@ def init(
     dates: Annotated[str | None, typer.Option(metavar="A,B,…", help="Are dates.")] = None,
     texts: Annotated[str | None, typer.Option(metavar="A,B,…", help="Are free text.")] = None,
     scatter: Annotated[
-        Literal["off", "diagonal", "projected", "full"] | None,
+        Scatter | None,
         typer.Option(
             help="Of linked columns, what you tell of how they vary: nothing, each by itself, "
             "random mixtures of them together, or every two together (the usual)."
@@ -90,46 +93,69 @@ def init(
 ) -> None:
     """Check your table, make your key, and show what will leave this machine."""
     need_flower("silo init")
-    from flic.flower.announcement import announce
-    from flic.flower.ops.membership import Membership
-    from flic.flower.silo_folder import SiloFolder
-    from flic.tables import Client, load_client
-    from flic.tables.federation_file import unusable_name
-
     folder = _folder(path)
-    name = folder.resolve().name if name is None else name
-    if problem := unusable_name(name):
-        raise ConfigError(problem)
-    said = {"ids": ids, "numbers": numbers, "categories": categories, "dates": dates}
-    said |= {"texts": texts}
-    kinds: dict[str, Any] = {key: split_names(names) for key, names in said.items() if names}
-    client = Client(
-        name=name,
+    kinds = {"ids": ids, "numbers": numbers, "categories": categories, "dates": dates}
+    kinds |= {"texts": texts}
+    client = _client(
+        _usable(folder.resolve().name if name is None else name),
         data=str(data.resolve()),
         label=label,
         labels=values_of_classes(meaning) or None,
         drop=tuple(drop or ()),
         missing=missing_values(missing),
-        **kinds,
+        **{kind: split_names(names) for kind, names in kinds.items() if names},
     )
+    settings = _settings(client, federation, split_names(classes))
+    _check_table(client, folder, settings)
+    exact = federation is not None
+    member = _make_member(folder, client, scatter, settings if exact else None)
+    _show_leaving(member.silo, settings, exact=exact)
+    typer.echo(f"send {member.public_key} to the operator, who types:")
+    typer.echo(f"  flic coordinator admit DIR {client.name} {member.public_key.name}")
+
+
+def _usable(name: str) -> str:
+    """The name, unless no silo can have it."""
+    from flic.tables.federation_file import unusable_name
+
+    if problem := unusable_name(name):
+        raise ConfigError(problem)
+    return name
+
+
+def _client(name: str, **declared: Any) -> "Client":
+    """The silo's table and what is declared of it, unless that contradicts itself."""
+    from flic.tables import Client
+
+    client = Client(name=name, **declared)
     if problems := client.contradictions():
         raise ConfigError(f"{problems[0]}.")
-    settings = _settings(client, federation, split_names(classes))
+    return client
+
+
+def _check_table(client: "Client", folder: Path, settings: "FederationSettings") -> None:
+    """Read the table, and show notices about it; an error if it cannot be learnt from."""
+    from flic.tables import load_client
+
     _, notices = load_client(client, folder, task=settings.question, labels=settings.classes)
     for message in notices:
         notice(message)
-    agreed = settings if federation is not None else None
+
+
+def _make_member(
+    folder: Path, client: "Client", scatter: Scatter | None, agreed: "FederationSettings | None"
+) -> "Membership":
+    """Make the silo's folder, which only its owner can read, and the key."""
+    from flic.flower.ops.membership import Membership
+    from flic.flower.silo_folder import SiloFolder
+
     near = Path(os.path.relpath(client.data, folder.resolve())).as_posix()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
-    silo = SiloFolder.create(
-        folder, client.model_copy(update={"data": near}), scatter=scatter, agreed=agreed
-    )
-    member = Membership(silo)
+    placed = client.model_copy(update={"data": near})
+    member = Membership(SiloFolder.create(folder, placed, scatter=scatter, agreed=agreed))
     member.make_key()
-    _show_leaving(silo, announce(silo, settings), settings, exact=federation is not None)
-    typer.echo(f"send {member.public_key} to the operator, who types:")
-    typer.echo(f"  flic coordinator admit DIR {name} {member.public_key.name}")
+    return member
 
 
 def _settings(
@@ -159,9 +185,10 @@ def _found_classes(client: "Client") -> list[str]:
     return sort_values({text for text in texts if text is not None})
 
 
-def _show_leaving(
-    silo: "SiloFolder", leaving: "list[Leaving]", settings: "FederationSettings", *, exact: bool
-) -> None:
+def _show_leaving(silo: "SiloFolder", settings: "FederationSettings", *, exact: bool) -> None:
+    from flic.flower.announcement import announce
+
+    leaving = announce(silo, settings)
     rows = [[e.what, str(list(e.shape)), str(e.num_bytes), _when(e)] for e in leaving]
     most = "at most" if settings.is_closed_form else "and nothing else"
     table(
@@ -179,7 +206,7 @@ def _show_leaving(
         typer.echo("never: single rows and labels, names of columns other than as keys, your model")
         notice(
             f"shapes are of all your columns; only those that {settings.min_holders} silos have "
-            f"are in sums, each on {silo.min_rows(settings)} rows or more (min_rows). "
+            f"are in sums, each on {counted(silo.min_rows(settings), 'row')} or more (min_rows). "
             f"Beyond class sums, at most {silo.max_numbers_per_value(settings):g} sums leave per "
             "encoded value of your rows (max_numbers_per_value), and likelihoods have three "
             "decimals: more could be solved for rows. SECURITY.md says what is known of it."
@@ -273,7 +300,7 @@ def evaluate(
     more = {"trained_rows": found.trained, "trained_rows_left_out": found.left_out}
     show_metrics(run.name, found, format, who="silo", **more)
     if found.left_out:
-        notice(f"{found.left_out} more rows were trained on; they are left out.")
+        notice(f"left out {counted(found.left_out, 'row')} that the model was trained on.")
     if found.trained:
         notice("all of these rows were trained on: of new ones, expect less.")
     if run.trained is None:
