@@ -30,6 +30,7 @@ from mutations import Case
 import flic
 from flic.cli.main import app
 from flic.config import resolve
+from flic.digests import digest, digest_of
 from flic.errors import FlicError
 from flic.flower.announcement import announce
 from flic.flower.coordinator_folder import Coordinator
@@ -356,6 +357,7 @@ KINDS: dict[str, type[Any]] = {
     "metrics": MetricRecord,
     "arrays": ArrayRecord,
 }
+LARGEST_MESSAGE = 2**26  # bytes; changes upon changes may make a message of a gigabyte
 NESTED = "settings"  # JSON in a text: what it says is to be changed too
 
 
@@ -374,6 +376,8 @@ def _plain(record: Any) -> dict[str, Any]:
 
 def _carried(path: Path) -> RecordDict:
     """The message as it arrives, without the parts that Flower would not carry."""
+    if path.stat().st_size > LARGEST_MESSAGE:
+        raise FlicError("Flower would not carry it")
     try:
         tree = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
@@ -583,6 +587,27 @@ def _fitted(root: Path) -> Target:
     return Target([_files(root / "fitted")], feed, {"rows.csv": TABLES["north.csv"]})
 
 
+def _sealed_fitted(root: Path) -> Target:
+    """A fitted folder with checksums made anew, as whoever hands one on could."""
+    target = _fitted(root)
+
+    def feed(folder: Path) -> None:
+        with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError):
+            _seal(folder / "federation.json")
+        target.feed(folder)
+
+    return replace(target, feed=feed)
+
+
+def _seal(path: Path) -> None:
+    """Make the checksums of a manifest right for whatever the files hold."""
+    manifest = json.loads(path.read_bytes())
+    body = manifest["federation"]
+    body["files"] = {name: digest((path.parent / name).read_bytes()) for name in body["files"]}
+    manifest["sha256"] = digest_of(body)
+    path.write_text(json.dumps(manifest))
+
+
 MAKERS: dict[str, Callable[[Path], Target]] = {
     "federation.toml": _federation,
     "silo.toml": _silo,
@@ -592,4 +617,5 @@ MAKERS: dict[str, Callable[[Path], Target]] = {
     "replies": _replies,
     "run-folder": _run,
     "fitted-folder": _fitted,
+    "sealed-fitted-folder": _sealed_fitted,
 }
