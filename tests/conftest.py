@@ -36,6 +36,7 @@ NO_DATA = "needs the real data set"
 #: Real data that studies of the paper are made of.
 DATA_OF_STUDIES = {
     "table-digits": "mnist/mnist.npz",
+    "digits-authors": "mnist/mnist.npz",
     "table-modalities": "mm_fashion/fashion5000_meta.parquet",
     "views": "mfeat/mfeat.npz",
     "linked": "mfeat/mfeat.npz",

@@ -64,7 +64,7 @@ def _is_on_tables(command: str) -> bool:
 
 
 FLIC_COMMANDS = [(p, c) for p, c in _commands() if c.startswith("flic ") and not _is_on_tables(c)]
-STORIES = [
+PAGES_ON_TABLES = [
     page for page in PAGES if any(p == page.name and _is_on_tables(c) for p, c in _commands())
 ]
 
@@ -116,7 +116,7 @@ def test_flic_command_works(page, command, flic_here, tmp_path, monkeypatch, nee
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("page", STORIES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES_ON_TABLES, ids=lambda page: page.name)
 def test_commands_on_tables_work_in_order(page: Path, flic_here, tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for language, block in re.findall(r"```(sh|toml)\n(.*?)```", text, flags=re.DOTALL):
