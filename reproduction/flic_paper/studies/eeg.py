@@ -21,7 +21,7 @@ class Eeg(FederationStudy):
         Federation(
             "eeg",
             "eeg",
-            5,
+            3,
             paper={"local-rounds": 72.0, "fedhenn": 71.5, "flic-class": 72.6, "flic-hl": 72.2},
         ),
     )

@@ -28,7 +28,7 @@ class Pretraining(SweepStudy):
     federations = along(
         _EPOCHS,
         lambda epochs: {"pretraining": {"epochs": epochs}, "evaluation": {"every": 10}},
-        seeds=5,
+        seeds=3,
     )
     quick: ClassVar[Changes] = {
         "data": {"num_clients": 20, "train_rows_per_class": 50, "test_rows_per_class": 50},

@@ -2,12 +2,12 @@
 
 from typing import ClassVar
 
-from flic_paper.arms import HONEST, LOCAL, PAPER, PRESETS, SHARED_HEAD, Changes
+from flic_paper.arms import HONEST, PAPER, Changes
 from flic_paper.federations import Federation
 from flic_paper.sweeps import SweepStudy
 
 _CLIENTS = (50, 100, 200)
-_STRONG = ("lda", "permuted-anchors", "local@recommended")
+_STRONG = ("local", "lda", "permuted-anchors")
 
 
 class Toy(SweepStudy):
@@ -21,12 +21,7 @@ class Toy(SweepStudy):
         "its text says that FLIC is about 3 points above FedHeNN on noisy features, and about 4 "
         "above the others on linear mapping, less with more clients."
     )
-    arms = (
-        *PAPER,
-        LOCAL,
-        *[arm for arm in (*HONEST, *PRESETS) if arm.name in _STRONG],
-        *SHARED_HEAD,
-    )
+    arms = (*PAPER, *[arm for arm in HONEST if arm.name in _STRONG])
     federations = tuple(
         Federation(
             f"{problem}/{number}",

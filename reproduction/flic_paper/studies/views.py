@@ -14,7 +14,7 @@ class Views(FederationStudy):
     paper = "not in the paper"
     arms = ALL
     searches = True
-    federations = (Federation("views", "views", 5),)
+    federations = (Federation("views", "views", 3),)
     quick: ClassVar[Changes] = {
         "data": {"num_clients": 8},
         "training": {"rounds": 2, "local": "2 epochs"},
