@@ -56,9 +56,9 @@ class Duration:
         assert other.steps is not None, "settings refuse mixed units"
         return Duration(steps=max(self.steps + sign * other.steps, 0))
 
-    def steps_for(self, rows: int, batch_size: int) -> int:
-        """Number of batches of a client with `rows` rows."""
-        per_epoch = -(-rows // batch_size)
+    def steps_for(self, rows: int, batch_size: int, *, least: int = 1) -> int:
+        """Number of batches of a client with `rows` rows; an epoch has at least `least`."""
+        per_epoch = max(-(-rows // batch_size), least)
         return self.steps if self.steps is not None else (self.epochs or 0) * per_epoch
 
 
@@ -105,6 +105,7 @@ class TrainingConfig(Section):
     shared_schedule: Literal["after", "last"] = "after"  # "last": taken out of the local epochs
     shared_from_round: int = Field(default=0, ge=0)  # rounds before the shared phase starts
     batch_size: int = Field(default=100, ge=1)  # n_i'
+    min_steps_per_epoch: int = Field(default=1, ge=1)  # small clients pass over their rows again
     optimiser: OptimiserConfig = OptimiserConfig()
     model_weight_decay: float = Field(default=0.0, ge=0)  # on g_θ, not on φ
     personalisation: str = "fedrep"  # table:perso_algo
@@ -286,9 +287,10 @@ def refuse_endless(
     }
     refuse_beyond_memory(needed, source=source)
     lengths = (training.local, training.shared)
-    per_round = sum(length.steps_for(1, 1) for length in lengths)
-    per_round += settings.alignment.realign_epochs
-    steps = settings.pretraining.epochs + (training.rounds + 1) * per_round
+    least = training.min_steps_per_epoch
+    per_round = sum(length.steps_for(1, 1, least=least) for length in lengths)
+    per_round += settings.alignment.realign_epochs * least
+    steps = settings.pretraining.epochs * least + (training.rounds + 1) * per_round
     if steps > MOST_DAYS * 86_400 / STEP_SECONDS:
         days = steps // int(86_400 / STEP_SECONDS)
         time = f"at least {days:,} days" if days < 10**6 else "thousands of years"

@@ -33,9 +33,9 @@ def stack_of(names: str) -> StackedData:
     return StackedData.of([client_of(n) for n in names], dtype=torch.float64, **sizes)
 
 
-def plan_of(names: str, duration: Duration, *, size: int = SIZE) -> BatchPlan:
+def plan_of(names: str, duration: Duration, *, size: int = SIZE, least: int = 1) -> BatchPlan:
     rngs = [generator(1, name) for name in names]
-    return BatchPlan(stack_of(names), duration, batch_size=size, rngs=rngs)
+    return BatchPlan(stack_of(names), duration, batch_size=size, rngs=rngs, least=least)
 
 
 def batches_of(plan: BatchPlan) -> list[Batch]:
@@ -105,6 +105,14 @@ def test_steps_give_everyone_the_same_number_of_batches_the_last_epoch_cut_short
     own = [rows_of(b, 1) for b in batches_of(plan)]  # 11 rows: epochs of 5 + 5 + 1
     assert [len(rows) for rows in own] == [5, 5, 1, 5, 5, 1, 5]
     assert sorted(chain(*own[3:6])) == list(range(1, 12))
+
+
+def test_an_epoch_of_a_small_client_can_have_more_steps_than_batches():
+    assert plan_of("abc", Duration(epochs=2)).working == [3, 3, 2, 2, 2, 2, *[1] * 4]
+    plan = plan_of("abc", Duration(epochs=2), least=3)
+    assert plan.working == [3] * 6 + [1] * 4
+    rows = [plan.batch(step).x[2].flatten().sort().values for step in range(6)]
+    assert all(torch.equal(own, rows[0]) for own in rows)  # all four rows, in every step
 
 
 @pytest.mark.parametrize("duration", [Duration(epochs=0), Duration(steps=0)])

@@ -34,6 +34,7 @@ class MnistUspsConfig(Problem):
     num_clients: int = Field(default=100, ge=2)  # b
     classes_per_client: int = Field(default=3, ge=2, le=NUM_CLASSES)  # |𝒴_i|
     partition: Literal["disjoint", "authors"] = "disjoint"
+    taken: int | None = Field(default=None, ge=2)  # the first clients, rows as before; None: all
     train_rows_per_class: int | None = Field(default=None, ge=1)  # of each set; None: all
     test_rows_per_class: int | None = Field(default=None, ge=1)
 
@@ -62,7 +63,7 @@ def make_mnist_usps(config: MnistUspsConfig, *, seed: int) -> FederatedData:
         members = range(first, config.num_clients, 2)
         made = _make_clients(source, members, config, seed=seed)
         clients.update(zip(members, made, strict=True))
-    ordered = tuple(clients[i] for i in range(config.num_clients))
+    ordered = tuple(clients[i] for i in range(config.num_clients))[: config.taken]
     return FederatedData("mnist-usps", Classification(NUM_CLASSES), ordered)
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 from flic.settings import merge
 from flic_paper.arms import Arm, Changes
 from flic_paper.federations import Federation, FederationStudy
-from flic_paper.studies.table_digits import COLUMNS, PAPER, QUICK
+from flic_paper.studies.table_digits import A_PART, COLUMNS, PAPER, QUICK
 
 _PROGRAM: Changes = {
     "preset": "authors",
@@ -55,7 +55,7 @@ class DigitsAuthors(FederationStudy):
     """The four rows of the paper's table on the federation of the authors' program."""
 
     name = "digits-authors"
-    title = "Digits as the authors' program has them, clients × classes per client"
+    title = "Digits as the authors' program has them, a fifth of clients × classes per client"
     paper = "table:performance"
     arms: ClassVar = [*_ARMS, *_MORE]
     quick_arms = ("local-rounds", "flic-class")
@@ -65,7 +65,10 @@ class DigitsAuthors(FederationStudy):
             name,
             f"digits-{name}",
             3,
-            {"data": {"partition": "authors"}, "evaluation": {"validation_share": 0.0}},
+            {
+                "data": {"partition": "authors", "taken": int(name[:3]) // A_PART},
+                "evaluation": {"validation_share": 0.0},
+            },
             dict(zip(COLUMNS, PAPER[name], strict=True)),
             () if name == "200x5" else COLUMNS,
         )

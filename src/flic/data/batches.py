@@ -57,6 +57,7 @@ class BatchPlan:
         *,
         batch_size: int,
         rngs: Sequence[torch.Generator],
+        least: int = 1,
         whole: bool = False,
     ) -> None:
         """Draw the batches.
@@ -66,10 +67,11 @@ class BatchPlan:
             duration: epochs or steps of the visit.
             batch_size: n_i' of the paper.
             rngs: one generator per client.
+            least: batches of an epoch, at least.
             whole: all rows in every batch, as often as batches of that size would be drawn.
         """
         self._whole = whole
-        steps = [duration.steps_for(n, batch_size) for n in data.train.counts]
+        steps = [duration.steps_for(n, batch_size, least=least) for n in data.train.counts]
         assert steps == sorted(steps, reverse=True)
         self.working = [sum(s > step for s in steps) for step in range(max(steps, default=0))]
         if whole:  # one batch is kept, and given at every step

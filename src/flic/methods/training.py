@@ -150,8 +150,10 @@ class NetworkTraining(Method):
         self, context: VisitContext, duration: Duration, batch_size: int, *, whole: bool = False
     ) -> BatchPlan:
         """Batches of one phase; with `whole`, each has all rows."""
-        data, rngs = self.batched(context), context.rngs
-        return BatchPlan(data, duration, batch_size=batch_size, rngs=rngs, whole=whole)
+        data, least = self.batched(context), self.settings.training.min_steps_per_epoch
+        return BatchPlan(
+            data, duration, batch_size=batch_size, rngs=context.rngs, least=least, whole=whole
+        )
 
     def batched(self, context: VisitContext) -> StackedData:
         """The stack for drawing batches."""
