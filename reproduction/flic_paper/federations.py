@@ -44,6 +44,7 @@ class FederationStudy(Study):
     reported: ClassVar[str] = "paper %"  # heading of the figures of `Federation.paper`
     clients_repeat: ClassVar[bool] = False  # whether seeds have the same clients with the same rows
     spaces: ClassVar[Sequence[str]] = ()  # first parts of clients' names, each with a column
+    on_page: ClassVar[Collection[str]] = ()  # arms of the table in brief; empty: all
 
     def cells(self, scope: Scope) -> Sequence[Cell]:
         """Cells seed by seed, so that an interruption leaves whole seeds."""
@@ -112,12 +113,18 @@ class FederationStudy(Study):
             for federation in self.federations_of(scope)
             for line in self._lines(results, federation, scope)
         ]
-        return [Table(self.name, self.title, self._columns, rows, self._note(results, scope))]
+        table = Table(self.name, self.title, self._columns, rows, self._note(results, scope))
+        parts = ["weighted %", *self._by_space] if self.spaces else []
+        shown = {"federation", "arm", self.reported, *_IN_BRIEF, *parts}
+        return [table.cut(shown, lambda row: not self.on_page or row["arm"] in self.on_page)]
 
     @property
     def _columns(self) -> list[str]:
-        by_space = [f"{space} %" for space in self.spaces]
-        return ["federation", "arm", self.reported, *_FIGURES, "weighted %", *by_space]
+        return ["federation", "arm", self.reported, *_FIGURES, "weighted %", *self._by_space]
+
+    @property
+    def _by_space(self) -> list[str]:
+        return [f"{space} %" for space in self.spaces]
 
     def _lines(
         self, results: Results, federation: Federation, scope: Scope
@@ -167,9 +174,10 @@ class FederationStudy(Study):
             f"Tuned: {'learning rate (or penalty) and ' if searched else 'the '}round by the mean "
             "of the clients' validation scores, per seed. Gain: tuned, over `local` tuned, of @ "
             f"arms over `local` at that preset, paired; ± is its 95 % interval over {over}. Worst "
-            "decile: mean of the worst tenth of the clients. Weighted: last round, all test rows "
-            "together, as the authors' program scores. Wall s and CPU s: of one run."
+            "decile: mean of the worst tenth of the clients."
         )
+        if self.spaces:
+            note += " Weighted: last round, all test rows together, as the authors' program scores."
         return note + (f" Bayes accuracy: {', '.join(known)}." if known else "")
 
     def figures(self, results: Results, scope: Scope) -> Mapping[str, "Figure"]:
@@ -204,6 +212,7 @@ class FederationStudy(Study):
         return {self.name: figure}
 
 
+_IN_BRIEF = (WHICH, "last round %", "spread", "tuned %", "gain over local", "±")
 _FIGURES = (
     WHICH,
     "last round %",

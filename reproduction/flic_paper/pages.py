@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any
 
 from flic.errors import ConfigError, RunFolderError
 from flic.files import FOR_ALL, read_json, write_atomically
+from flic_paper.studies import STUDIES
 from flic_paper.study import Scope, Study, Table, Value
 from flic_paper.study_folder import finished, missing, scope_of_kept
 
@@ -21,7 +23,10 @@ _UNITS = ("seconds", "cpu_seconds")
 
 
 def write_pages(study: Study, folder: Path, *, quick: bool) -> Sequence[Table]:
-    """Write all files that the finished cells of any seed allow, and return the tables."""
+    """Write all files that the finished cells of any seed allow, and return the tables.
+
+    results.md has the tables in brief, their files everything.
+    """
     own = Scope(quick)
     kept = scope_of_kept(own, folder)
     found = finished(study, kept, folder)
@@ -35,8 +40,8 @@ def write_pages(study: Study, folder: Path, *, quick: bool) -> Sequence[Table]:
     page = [
         *([QUICK] if quick else []),
         f"Paper: {study.paper}. {len(found)} of {len(found) + len(left)} cells, "
-        f"{seconds[0]:,.0f} s, {seconds[1]:,.0f} CPU s. {_versions(folder)}",
-        *[f"**{table.title}**\n\n{markdown(table)}\n\n{table.note}".rstrip() for table in tables],
+        f"{seconds[0]:,.0f} s, {seconds[1]:,.0f} CPU s; [versions and machine](environment.json).",
+        *map(_section, tables),
         *[f"![{name}]({name}.png)" for name in pictures],
     ]
     if left:
@@ -45,6 +50,13 @@ def write_pages(study: Study, folder: Path, *, quick: bool) -> Sequence[Table]:
     content = "\n\n".join(page).encode() + b"\n"
     write_atomically(folder / "results.md", content, mode=FOR_ALL)
     return tables
+
+
+def _section(table: Table) -> str:
+    """A table in brief, its note, and the way to all of it."""
+    shown, file = table.brief or table, f"[{table.name}.csv]({table.name}.csv)"
+    rest = f"All rows and columns: {file}." if table.brief else f"As a file: {file}."
+    return f"**{table.title}**\n\n{markdown(shown)}\n\n{f'{table.note} {rest}'.strip()}"
 
 
 def _seconds(unit: str, cell: Mapping[str, Any]) -> float:
@@ -56,8 +68,9 @@ def _seconds(unit: str, cell: Mapping[str, Any]) -> float:
 def update_page(page: Path, results: Path) -> list[str]:
     """Put every study's results into a page, between the marks with its name.
 
-    `<!-- begin NAME -->` and `<!-- end NAME -->` enclose what is replaced; figures are copied into
-    a folder beside the page. Returns the names of these studies; a page without any is refused.
+    `<!-- begin NAME -->` and `<!-- end NAME -->` enclose what is replaced. Tables and figures are
+    made anew from the finished cells; figures are copied into a folder beside the page. Returns
+    the names of these studies; a page without any is refused.
     """
     try:
         text = page.read_text(encoding="utf-8")
@@ -74,17 +87,15 @@ def update_page(page: Path, results: Path) -> list[str]:
 
     def replaced(match: re.Match[str]) -> str:
         folder = results / match[2]
-        if not (folder / "results.md").exists():
+        if match[2] not in STUDIES or not (folder / "study.json").exists():
             return match[0]
-        put.append(match[2])
-        body = (folder / "results.md").read_text(encoding="utf-8")
-        if body.startswith(QUICK):
+        if read_json(folder / "study.json")["quick"]:
             raise ConfigError(
                 f"{folder} holds a quick study; a page takes full ones. Leave it out."
             )
-        return (
-            match[1] + "\n" + _with_figures(body, folder, page.parent / "figures") + "\n" + match[3]
-        )
+        write_pages(STUDIES[match[2]], folder, quick=False)
+        put.append(match[2])
+        return f"{match[1]}\n{_moved(folder, page.parent)}\n{match[3]}"
 
     text = marks.sub(replaced, text)
     if not put:
@@ -96,12 +107,16 @@ def update_page(page: Path, results: Path) -> list[str]:
     return put
 
 
-def _with_figures(body: str, folder: Path, figures: Path) -> str:
-    """The body, with its pictures copied to the folder of the page's figures."""
-    figures.mkdir(exist_ok=True)
-    for name in re.findall(r"!\[.*?\]\((.*?\.png)\)", body):
-        write_atomically(figures / name, (folder / name).read_bytes(), mode=FOR_ALL)
-        body = body.replace(f"({name})", f"(figures/{name})")
+def _moved(folder: Path, to: Path) -> str:
+    """A study's results.md for a page in another folder, with its pictures copied there."""
+    body = (folder / "results.md").read_text(encoding="utf-8")
+    (to / "figures").mkdir(exist_ok=True)
+    for name in re.findall(r"\]\((.*?)\)", body):
+        target = os.path.relpath(folder / name, to)
+        if name.endswith(".png"):
+            target = f"figures/{name}"
+            write_atomically(to / target, (folder / name).read_bytes(), mode=FOR_ALL)
+        body = body.replace(f"]({name})", f"]({target})")
     return body
 
 
@@ -125,12 +140,6 @@ def require_figures() -> None:
             "flic reproduce draws figures with matplotlib, which is not installed. "
             "Run: pip install 'flic[figures]'"
         ) from None
-
-
-def _versions(folder: Path) -> str:
-    known = read_json(folder / "environment.json")
-    cores, chip = known.pop("cores"), known.pop("machine")
-    return f"{chip}, {cores} cores; " + ", ".join(f"{k} {v}" for k, v in known.items()) + "."
 
 
 def _csv(table: Table) -> str:

@@ -5,8 +5,8 @@ cells do not depend on each other; the result of each is a JSON value.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -63,6 +63,20 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[Value]]
     note: str = ""
+    brief: "Table | None" = None  # what a page shows in its place, the rest being in the file
+
+    def cut(
+        self, columns: Collection[str], is_shown: Callable[[Mapping[str, Value]], bool]
+    ) -> "Table":
+        """The table with a brief form: some of its columns, and the rows that answer its question.
+
+        A column without any value is left out.
+        """
+        lines = [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+        shown = [line for line in lines if is_shown(line)]
+        kept = [c for c in self.columns if c in columns and any(x[c] is not None for x in shown)]
+        rows = [[line[column] for column in kept] for line in shown]
+        return replace(self, brief=replace(self, columns=kept, rows=rows))
 
 
 WHICH = "which seeds"

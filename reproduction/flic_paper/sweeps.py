@@ -1,6 +1,6 @@
 """Studies that draw accuracy against one setting, a panel per data set and a curve per arm."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -57,7 +57,26 @@ class SweepStudy(FederationStudy):
                     rows.append(self._row(federation, arm, cells))
         note = "Chosen round: by validation. Best round: by the test rows, as the paper reports it."
         note += f" Wall s and CPU s: of one run. The paper has a figure only; {self.in_words}"
-        return [Table(self.name, self.title, columns, rows, note)]
+        return [Table(self.name, self.title, columns, rows, note, self._brief(results, scope))]
+
+    def _brief(self, results: Results, scope: Scope) -> Table:
+        """Last round, and its spread over seeds: a row per curve, a column per value."""
+        places = [self.point(federation) for federation in self.federations_of(scope)]
+        values = sorted({place.x for place in places})
+        rows: list[Sequence[Value]] = []
+        for panel in dict.fromkeys(place.panel for place in places):
+            for arm in self.arms_of(scope):
+                found = {
+                    self.point(federation).x: _with_spread(cells.values())
+                    for federation in self.federations_of(scope)
+                    if self.point(federation).panel == panel
+                    for cells in [self.results_of(results, federation, arm, scope)]
+                    if cells
+                }
+                if found:
+                    rows.append([panel, arm.name, *map(found.get, values)])
+        columns = ["data", "arm", *(f"{self.setting} {x:g}" for x in values)]
+        return Table(self.name, self.title, columns, rows)
 
     def _row(
         self, federation: Federation, arm: Arm, by_seed: Mapping[int, Mapping[str, Any]]
@@ -126,6 +145,11 @@ def along(
         for panel, experiment in SETS.items()
         for value in values
     )
+
+
+def _with_spread(cells: Collection[Mapping[str, Any]]) -> str:
+    last = [100 * means(cell)["last"] for cell in cells]
+    return f"{fmean(last):.1f}" + (f" ± {stdev(last):.1f}" if len(last) > 1 else "")
 
 
 def means(cell: Mapping[str, Any]) -> dict[str, float]:

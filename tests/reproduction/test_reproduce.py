@@ -15,7 +15,7 @@ from flic.config import resolve
 from flic.engine.checkpoint import DiskJournal
 from flic_paper.pages import QUICK
 from flic_paper.studies import STUDIES
-from flic_paper.study import CellContext, Scope
+from flic_paper.study import CellContext, Scope, Table
 from flic_paper.study_folder import work_through
 from flic_paper.study_runs import run_cell
 
@@ -288,12 +288,12 @@ def test_only_some_cells_are_done_and_the_page_says_what_is_left(reproduce, tmp_
 
 
 def test_a_quick_study_gets_into_no_page(reproduce, tmp_path):
-    study = tmp_path / "results" / "toy"
-    study.mkdir(parents=True)
     page = tmp_path / "page.md"
-    page.write_text("<!-- begin toy -->\nold\n<!-- end toy -->\n")
-    (study / "results.md").write_text(QUICK + "\n")
-    done = reproduce("--page", page, "--out", tmp_path / "results")
+    page.write_text("<!-- begin regression -->\nold\n<!-- end regression -->\n")
+    results = tmp_path / "results"
+    cell = ("--only", "diabetes/paper/ridge/0", "--out", results / "regression")
+    assert reproduce("regression", "--quick", *cell).code == 0
+    done = reproduce("--page", page, "--out", results)
     assert done.code == 2
     assert "holds a quick study" in done.err
     assert "old" in page.read_text()
@@ -337,18 +337,27 @@ def test_the_conversion_explains_itself():
 
 
 def test_results_are_put_between_the_marks_of_a_page(reproduce, tmp_path):
-    study = tmp_path / "results" / "toy"
-    study.mkdir(parents=True)
-    (study / "results.md").write_text("new figures\n\n![toy](toy.png)\n")
-    (study / "toy.png").write_bytes(b"picture")
+    results = tmp_path / "results"
+    cell = ("--only", "diabetes/paper/ridge/0", "--out", results / "regression")
+    assert reproduce("regression", *cell).code == 0
+    (results / "regression" / "results.md").unlink()  # made anew from the cells
     page = tmp_path / "docs" / "page.md"
     page.parent.mkdir()
-    page.write_text("before\n<!-- begin toy -->\nold\n<!-- end toy -->\nafter\n")
-    done = reproduce("--page", page, "--out", tmp_path / "results")
+    page.write_text("before\n<!-- begin regression -->\nold\n<!-- end regression -->\nafter\n")
+    done = reproduce("--page", page, "--out", results)
     assert done.code == 0, done.err
     text = page.read_text()
     assert "old" not in text
-    assert "new figures\n\n![toy](figures/toy.png)" in text
+    assert "![regression](figures/regression.png)" in text
+    assert "](../results/regression/regression-diabetes.csv)" in text
     assert text.startswith("before\n")
     assert text.endswith("after\n")
-    assert (page.parent / "figures" / "toy.png").read_bytes() == b"picture"
+    assert (page.parent / "figures" / "regression.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_table_in_brief_has_the_rows_that_answer_and_the_file_all():
+    table = Table("t", "T", ["arm", "score", "paper"], [["a", 1.0, None], ["b", 2.0, 3.0]])
+    brief = table.cut({"arm", "score", "paper"}, lambda row: row["arm"] == "a").brief
+    assert brief is not None
+    assert (brief.columns, brief.rows) == (["arm", "score"], [["a", 1.0]])
+    assert table.rows[1] == ["b", 2.0, 3.0]

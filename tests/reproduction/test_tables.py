@@ -47,9 +47,9 @@ def test_every_row_has_the_size_of_its_name(name):
 
 
 def test_gains_are_over_the_reference_of_each_arm():
-    study = STUDIES["table-modalities"]
+    study = STUDIES["views"]
     scores = {"local": 0.5, "flic-class": 0.6, "local@authors": 0.8, "flic-class@authors": 0.7}
-    results = {f"200x2/{arm}/seed0": _run(score) for arm, score in scores.items()}
+    results = {f"views/{arm}/seed0": _run(score) for arm, score in scores.items()}
     [table] = study.tables(results, Scope(seeds=(0,)))
     gains = {row[1]: row[list(table.columns).index("gain over local")] for row in table.rows}
     assert gains == {

@@ -13,6 +13,19 @@ class Eeg(FederationStudy):
     title = "EEG: forty users, three imagined movements"
     paper = "not in the paper; the authors' program"
     arms = ALL
+    on_page = (
+        "local-rounds",
+        "local",
+        "lda",
+        "fedhenn",
+        "flic-class",
+        "flic-hl",
+        "permuted-anchors",
+        "local@recommended",
+        "flic-class@recommended",
+        "flic-hl@recommended",
+        "permuted-anchors@recommended",
+    )
     searches = True
     reported = "authors' program %"
     clients_repeat = True  # the file has one split into training and test trials

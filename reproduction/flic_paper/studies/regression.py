@@ -109,6 +109,12 @@ def _key(problem: str, preset: str, method: str, seed: int) -> str:
     return f"{problem}/{preset}/{method}/{seed}"
 
 
+_IN_BRIEF = (
+    *("preset", "method", WHICH, "mean R²", "spread"),
+    *(f"gain over {_REFERENCE}, last round", "±"),
+)
+
+
 class RegressionStudy(Study):
     """R² of every method on both federations."""
 
@@ -135,8 +141,7 @@ class RegressionStudy(Study):
         return [self._table(results, problem, scope) for problem in _ON]
 
     def _table(self, results: Results, problem: str, scope: Scope) -> Table:
-        columns = ["preset", "method", WHICH, "mean R²", "spread", "worst client", "chosen round"]
-        columns += [f"gain over {_REFERENCE}, last round", "±", "gaining", "losing", "seconds"]
+        columns = [*_IN_BRIEF, "worst client", "chosen round", "gaining", "losing", "seconds"]
         lines = [
             [
                 preset,
@@ -157,7 +162,8 @@ class RegressionStudy(Study):
         if ceilings:
             note += f" Bayes R², the ceiling: {fmean(ceilings):.3f}."
         title = f"R² on the test rows, mean over clients: {problem}"
-        return Table(f"regression-{problem}", title, columns, lines, note)
+        table = Table(f"regression-{problem}", title, columns, lines, note)
+        return table.cut(_IN_BRIEF, lambda row: True)
 
     def figures(self, results: Results, scope: Scope) -> Mapping[str, "Figure"]:
         from matplotlib.figure import Figure
@@ -177,7 +183,7 @@ class RegressionStudy(Study):
 
 
 def _line(row: Row) -> list[Value]:
-    figures = [row.mean, row.spread, row.worst, row.chosen, row.gain, row.gain_interval]
+    figures = [row.mean, row.spread, row.gain, row.gain_interval, row.worst, row.chosen]
     shown = [None if value is None else round(value, 3) for value in figures]
     counts = [row.gaining, row.losing] if row.gain is not None else [None, None]
     return [*shown, *counts, round(row.seconds, 1)]

@@ -13,6 +13,18 @@ class Views(FederationStudy):
     title = "Eight feature spaces: mfeat's six views, optical and pen digits"
     paper = "not in the paper"
     arms = ALL
+    on_page = (
+        "local-rounds",
+        "local",
+        "lda",
+        "fedhenn",
+        "flic-class",
+        "flic-hl",
+        "permuted-anchors",
+        "within-space",
+        "fedavg",
+        "linked",
+    )
     searches = True
     federations = (Federation("views", "views", 3),)
     quick: ClassVar[Changes] = {
