@@ -25,14 +25,13 @@ _LOCAL: Changes = merge(
         "model": {"hidden_layer": False},
     },
 )
-_BASELINE: Changes = merge(_PROGRAM, {"training": {"model_weight_decay": 1e-4}})
 _NO_DROPOUT: Changes = {"embedding": {"dropout": 0.0}}
 _NO_HIDDEN: Changes = {"model": {"hidden_layer": False}}
 _OWN_NETWORK: Changes = {"embedding": {"latent_dim": 64, "activation": "none"}}
 
 _ARMS = [
     Arm("local-rounds", "local", _LOCAL, "local-rounds"),
-    Arm("fedhenn", "fedhenn", _BASELINE, "local-rounds"),
+    Arm("fedhenn", "fedhenn", _LOCAL, "local-rounds"),
     Arm("flic-class", "flic-class-authors", _PROGRAM, "local-rounds"),
     Arm("flic-hl", "flic-hl-authors", _PROGRAM, "local-rounds"),
 ]
