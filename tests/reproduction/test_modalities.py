@@ -1,10 +1,7 @@
 """Laws of the two modalities, on real products and on a small made TextCaps folder."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +9,6 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from flic.config import load_config
 from flic.data.client_data import ClientData, FederatedData
 from flic.data.inspect import refuse_unusable
 from flic.errors import DataError
@@ -224,19 +220,3 @@ def test_fashion_without_its_table_says_where_to_put_it(need_data, tmp_path, mon
     shutil.copyfile(tmp_path / VECTORS, tmp_path / LABELS)
     with pytest.raises(DataError, match="expected a Parquet table"):
         read_fashion("season")
-
-
-@pytest.mark.process
-def test_flic_run_reads_a_textcaps_folder(textcaps, tmp_path):
-    experiment = Path(__file__).parents[2] / "experiments" / "modalities-textcaps.toml"
-    settings = ["data.num_clients=4", "training.rounds=1", "training.local=1 epoch"]
-    settings += ["pretraining.epochs=1", "training.participation=0.5"]
-    config = load_config(experiment, settings)
-    assert config.data.folder == Path("textcaps")
-    command = [str(Path(sys.executable).with_name("flic")), "run", str(experiment), "--out", "run"]
-    command += [part for setting in settings for part in ("--set", setting)]
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, timeout=300, env=os.environ
-    )
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "run" / "summary.json").is_file()
