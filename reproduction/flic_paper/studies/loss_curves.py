@@ -167,7 +167,8 @@ class LossCurves(Study):
         for axes, situation in zip(panels, _SITUATIONS, strict=True):
             # The paper's curves include the Wasserstein term if φ is trained.
             column = 1 if situation == "everything" else 0
-            for name, client in results.get(_key(situation, seed), {}).items():
+            clients = results.get(_key(situation, seed), {})
+            for name, client in clients.items():
                 axes.plot(
                     [epoch[column] for visit in client["epochs"] for epoch in visit],
                     label=name,
@@ -177,7 +178,8 @@ class LossCurves(Study):
             axes.set_xlabel("local epochs")
             axes.set_ylabel("whole loss" if column else "data loss")
             axes.set_yscale("log")
-        panels[0].legend()
+            if clients:  # a situation may not have been done yet
+                axes.legend()
         return {self.name: figure}
 
 
@@ -190,7 +192,7 @@ def _means(clients: Iterable[Mapping[str, Any]], training: TrainingConfig) -> li
     """The table's figures, means over clients; None if a situation has no such figure."""
     figures = [_figures(client, training) for client in clients]
     return [
-        None if None in column else float(f"{fmean(v for v in column if v is not None):.3g}")
+        None if None in column else fmean(v for v in column if v is not None)
         for column in zip(*figures, strict=True)
     ]
 
