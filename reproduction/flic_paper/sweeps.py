@@ -25,13 +25,14 @@ class Point:
 class SweepStudy(FederationStudy):
     """Accuracy at the last round, at the round that validation chooses, and at the best round.
 
-    The best round is that of the test rows: no one can choose it, but the paper reports it.
+    The best round is that of the test rows, so no one can choose it. The paper takes the last
+    round, and shows the best one beside it in fig:participation alone.
     """
 
     setting: ClassVar[str]  # the setting on the horizontal axis
     in_words: ClassVar[str]  # the paper's description of its figure, which has no numbers
     is_logarithmic: ClassVar[bool] = False
-    measures: ClassVar[Sequence[str]] = ("last",)  # a row of panels each
+    measures: ClassVar[Sequence[str]] = ("last",)  # rounds of the paper's figure: a row each
 
     def point(self, federation: Federation) -> Point:
         """Place of a federation, which is named panel/x."""
@@ -55,8 +56,9 @@ class SweepStudy(FederationStudy):
                 cells = self.results_of(results, federation, arm, scope)
                 if cells:
                     rows.append(self._row(federation, arm, cells))
-        note = "Chosen round: by validation. Best round: by the test rows, as the paper reports it."
-        note += f" Wall s and CPU s: of one run. The paper has a figure only; {self.in_words}"
+        note = "Chosen round: by validation. Best round: by the test rows, so no one can choose it."
+        note += " Wall s and CPU s: of one run. The paper has a figure only, of the "
+        note += f"{' and the '.join(self.measures)} round; {self.in_words}"
         return [Table(self.name, self.title, columns, rows, note, self._brief(results, scope))]
 
     def _brief(self, results: Results, scope: Scope) -> Table:

@@ -36,10 +36,17 @@ def test_a_row_of_the_table_stands_for_one_set_value_and_arm():
     assert list(row) == ["linear-mapping", 0.4, "local", "0, 1", 60.0, 0.0, 70.0, 90.0, 4.0, 3.0]
 
 
-@pytest.mark.parametrize("name", ["toy", "pretraining", "participation"])
-def test_a_table_whose_figure_has_no_numbers_in_the_paper_says_so(name):
+@pytest.mark.parametrize(
+    ("name", "rounds"),
+    [
+        ("toy", "last round"),
+        ("pretraining", "last round"),
+        ("participation", "last and the best round"),
+    ],
+)
+def test_a_table_says_that_the_paper_has_a_figure_only_and_of_which_rounds(name, rounds):
     [table] = STUDIES[name].tables({}, Scope())
-    assert "The paper has a figure only; its text says" in table.note
+    assert f"The paper has a figure only, of the {rounds}; its text says" in table.note
 
 
 def test_a_number_of_clients_is_whole():
