@@ -100,7 +100,14 @@ class SweepStudy(FederationStudy):
     def figures(self, results: Results, scope: Scope) -> Mapping[str, "Figure"]:
         from matplotlib.figure import Figure
 
-        panels = list(dict.fromkeys(self.point(f).panel for f in self.federations_of(scope)))
+        done = [
+            federation
+            for federation in self.federations_of(scope)
+            if any(self.results_of(results, federation, arm, scope) for arm in self.arms_of(scope))
+        ]
+        if not done:
+            return {}
+        panels = list(dict.fromkeys(self.point(federation).panel for federation in done))
         size = (4 * len(panels), 1 + 2.8 * len(self.measures))
         figure = Figure(figsize=size, layout="constrained")
         grid = figure.subplots(len(self.measures), len(panels), squeeze=False)

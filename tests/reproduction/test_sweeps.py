@@ -34,6 +34,17 @@ def test_a_row_of_the_table_stands_for_one_set_value_and_arm():
     [table] = STUDY.tables(results, scope)
     [row] = table.rows
     assert list(row) == ["linear-mapping", 0.4, "local", "0, 1", 60.0, 0.0, 70.0, 90.0, 4.0, 3.0]
+    assert table.brief is not None
+    [line] = table.brief.rows
+    assert list(line) == ["linear-mapping", "local", None, None, "60.0 ± 0.0", None]
+
+
+def test_a_set_that_has_no_finished_cell_has_no_panel():
+    results = {"linear-mapping/0.4/local/seed0": RUN}
+    figure = STUDY.figures(results, Scope())["participation"]
+    titles = [axes.get_title() for axes in figure.axes]
+    assert titles == ["linear-mapping, last round", "linear-mapping, best round"]
+    assert STUDY.figures({}, Scope()) == {}
 
 
 @pytest.mark.parametrize(
