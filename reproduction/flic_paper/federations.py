@@ -172,13 +172,17 @@ class FederationStudy(Study):
         )
         note = (
             f"Tuned: {'learning rate (or penalty) and ' if searched else 'the '}round by the mean "
-            "of the clients' validation scores, per seed. Gain: tuned, over `local` tuned, of @ "
-            f"arms over `local` at that preset, paired; ± is its 95 % interval over {over}. Worst "
-            "decile: mean of the worst tenth of the clients."
+            "of the clients' validation scores, per seed. Gain: tuned, over "
+            f"{self._reference(scope)}, paired; ± is its 95 % interval over {over}."
         )
         if self.spaces:
             note += " Weighted: last round, all test rows together, as the authors' program scores."
         return note + (f" Bayes accuracy: {', '.join(known)}." if known else "")
+
+    def _reference(self, scope: Scope) -> str:
+        first = self.arms_of(scope)[0].reference
+        several = any(arm.reference != first for arm in self.arms_of(scope))
+        return f"`{first}` tuned" + (", of @ arms over `local` at that preset" if several else "")
 
     def figures(self, results: Results, scope: Scope) -> Mapping[str, "Figure"]:
         """Gains over `local` with their intervals, a panel per federation."""
