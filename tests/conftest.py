@@ -15,6 +15,8 @@ import matplotlib.font_manager  # noqa: F401  on a new machine it asks a program
 import pytest
 import torch
 
+import loopback
+
 # The tests are small and run side by side; more threads only make them wait for each other.
 torch.set_num_threads(1)
 
@@ -120,6 +122,13 @@ def flic_here(tmp_path, monkeypatch, capsys) -> Callable[..., Said]:
     return run
 
 
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory) -> Iterator[loopback.Loopback]:
+    """A real cluster on loopback, with two workers."""
+    with loopback.start(tmp_path_factory.mktemp("cluster")) as started:
+        yield started
+
+
 @pytest.fixture
 def full_disk(monkeypatch):
     """full_disk(count): the disk is full after so many files."""
@@ -201,7 +210,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     for item in items:
         names = getattr(item, "fixturenames", ())
-        for fixture, mark in (("flic", "process"), ("browser", "browser")):
+        for fixture, mark in (
+            ("flic", "process"),
+            ("cluster", "process"),
+            ("browser", "browser"),
+        ):
             if fixture in names:
                 item.add_marker(mark)
 

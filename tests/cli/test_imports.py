@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.process
 
-HEAVY = {"torch", "sklearn", "scipy", "pandas", "pyarrow", "flwr"}
+HEAVY = {"torch", "sklearn", "scipy", "pandas", "pyarrow", "flwr", "dask", "distributed"}
 HEAVY |= {"jinja2", "plotly", "matplotlib"}
 
 WATCHED = """
@@ -36,6 +36,7 @@ ASKED = [
     ["fit", "--nonsense"],
     ["run", "--seed", "x"],
     ["run", "--resume", "folder", "--seed", "1"],
+    ["run", "demo.toml", "--workers", "2", "--cluster", "tcp://host:8786"],
     ["compare", "demo.toml", "--methods", "nonsense"],
 ]
 

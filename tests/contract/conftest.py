@@ -1,44 +1,34 @@
 """Factories of the contract tests: the telling federation, and every way to run it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import pytest
 import torch
-from telling import CLASSES, ON_RESPONSES, RESPONSES, TINY, Ran, Visited, make_client
+from telling import ON_RESPONSES, Ran, Visited, make_federation, make_settings
 
 from flic.data.client_data import FederatedData
-from flic.data.task import Classification
 from flic.engine.engine import Engine
 from flic.engine.journal import MemoryJournal
 from flic.engine.rounds import Schedule
 from flic.engine.runners import local_rounds, open_jobs
 from flic.method_settings import MethodSettings
 from flic.methods.protocol import Stack
-from flic.settings import merge
 
 
 @pytest.fixture
 def federation() -> Callable[..., FederatedData]:
     """federation(order=..., responses=...): five clients, in that order."""
 
-    def make(order: Sequence[int] = range(5), *, responses: bool = False) -> FederatedData:
-        task = RESPONSES if responses else Classification(CLASSES)
-        clients = tuple(make_client(i, responses=responses) for i in order)
-        return FederatedData("contract", task, clients).with_validation(0.2, seed=0)
-
-    return make
+    return make_federation
 
 
 @pytest.fixture
 def settings() -> Callable[..., MethodSettings]:
     """settings(section={...}): tiny networks and little work, with the given changes."""
 
-    def make(**changes: Mapping[str, Any]) -> MethodSettings:
-        return MethodSettings.model_validate(merge(TINY, changes))
-
-    return make
+    return make_settings
 
 
 @pytest.fixture
@@ -56,14 +46,19 @@ def make_engine(federation, settings) -> Callable[..., Engine]:
 
 @pytest.fixture
 def run(make_engine) -> Callable[..., Ran]:
-    """run(method, data, stack_width=, workers=, rounds=, ...): a whole run in memory."""
+    """run(method, data, stack_width=, workers=, jobs=, rounds=, ...): a whole run in memory.
 
-    def make(method, data=None, *, stack_width=100, workers=1, rounds=2, final=True, **more) -> Ran:
+    `jobs` opens another way to do jobs for an engine.
+    """
+
+    def make(
+        method, data=None, *, stack_width=100, workers=1, jobs=None, rounds=2, final=True, **more
+    ) -> Ran:
         engine = make_engine(method, data, **more)
         journal = MemoryJournal()
         schedule = Schedule(rounds, 0.6, final, 1)
-        with open_jobs(engine, workers=workers) as jobs:
-            steps = list(local_rounds(jobs, schedule, journal, stack_width=stack_width).steps())
+        with (jobs or partial(open_jobs, workers=workers))(engine) as opened:
+            steps = list(local_rounds(opened, schedule, journal, stack_width=stack_width).steps())
         for record in steps:
             del record["seconds"], record["cpu_seconds"]
         names = sorted(engine.clients.names)

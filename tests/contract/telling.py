@@ -5,7 +5,8 @@ a dimension gives itself away. Nobody holds the last class. "METHOD on responses
 same clients with real responses in place of classes.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,15 +14,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from flic.data.client_data import ClientData, Split
+from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.stacked import StackedData
-from flic.data.task import Regression
+from flic.data.task import Classification, Regression
+from flic.engine.engine import Engine
 from flic.engine.journal import Record
+from flic.method_settings import MethodSettings
 from flic.methods import METHODS
 from flic.methods.network import NetworkMethod
 from flic.methods.protocol import Method, ServerState, Stack, VisitContext
 from flic.seeding import generator
+from flic.settings import merge
 
 CLASSES = 8
 DIMS = (7, 11, 13, 17, 140)  # the last one is wide enough for a stack of its own
@@ -81,6 +85,24 @@ def _schema(i: int, dim: int) -> FeatureSchema:
     if i == 0:
         names = [f"f{j}" for j in range(12, 12 - dim, -1)]
     return FeatureSchema("ward" if i < 3 else f"own-{i}", tuple(names))
+
+
+def make_federation(order: Sequence[int] = range(5), *, responses: bool = False) -> FederatedData:
+    task = RESPONSES if responses else Classification(CLASSES)
+    clients = tuple(make_client(i, responses=responses) for i in order)
+    return FederatedData("contract", task, clients).with_validation(0.2, seed=0)
+
+
+def make_settings(**changes: Any) -> MethodSettings:
+    return MethodSettings.model_validate(merge(TINY, changes))
+
+
+def engine_from(text: str) -> Engine:
+    """What `make_engine` of conftest.py makes in double precision, made by another process."""
+    method, changes = json.loads(text)
+    data = make_federation(responses=method.endswith(ON_RESPONSES))
+    name, settings = method.removesuffix(ON_RESPONSES), make_settings(**changes)
+    return Engine.of(name, settings, data, seed=0, dtype=torch.float64)
 
 
 @dataclass(frozen=True)

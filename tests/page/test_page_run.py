@@ -12,7 +12,7 @@ from flic.config import resolve
 from flic.engine.checkpoint import DiskJournal
 from flic.errors import RunFolderError
 from flic.page.from_run import report_of_run
-from flic.runs import run_folder
+from flic.runs import loaded, run_folder
 from flic.runs.latent import read
 
 RAW = {
@@ -127,7 +127,7 @@ def test_embedded_rows_are_those_the_method_predicts_with(finished):
     model = {"hidden_dim": 4, "predict_by": "nearest-anchor"}
     folder = finished(model=model, method="flic-class")
     config = run_folder.read_config(folder)
-    engine = run_folder.engine_of(config, config.data.make(seed=config.seed))
+    engine = loaded.engine_of(config, config.data.make(seed=config.seed))
     journal = DiskJournal(folder / "checkpoints")
     found = read(engine.clients, engine.method, journal, stack_width=3)
     rows = pq.read_table(folder / "clients.parquet").to_pylist()

@@ -1,5 +1,7 @@
 """`flic run`: runs one method with one seed in one folder, or resumes an interrupted run."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +13,9 @@ from flic.errors import ConfigError
 
 if TYPE_CHECKING:
     from flic.config import RunConfig
-    from flic.runs.run_folder import Finished, Loaded
+    from flic.engine.cluster import Cluster
+    from flic.runs.loaded import Loaded
+    from flic.runs.run_folder import Finished
 
 WORKER_BYTES = 2 * 10**8
 """Memory that a worker process takes before it works."""
@@ -34,6 +38,14 @@ Workers = Annotated[
         help="Processes that share the work. It changes results by rounding alone.",
     ),
 ]
+ClusterAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="ADDRESS",
+        help="Dask scheduler whose workers do the work, such as tcp://host:8786.",
+    ),
+]
 Assignments = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; may be repeated."),
@@ -43,6 +55,23 @@ Assignments = Annotated[
 SHOWN_NOTICES = 2
 
 
+@contextmanager
+def connected(cluster: str | None, *, workers: int) -> Generator["Cluster | None"]:
+    """Connect to a cluster, if one is named."""
+    if cluster is None:
+        yield None
+        return
+    if workers > 1:
+        raise ConfigError(
+            f"got --workers {workers} and --cluster {cluster}; expected one of them, since a "
+            "cluster has workers of its own. Leave --workers out."
+        )
+    from flic.engine.cluster import open_cluster
+
+    with open_cluster(cluster) as opened:
+        yield opened
+
+
 def run(
     config: Annotated[
         Path | None, typer.Argument(metavar="CONFIG.toml", help="Settings of the run.")
@@ -50,6 +79,7 @@ def run(
     set_: Assignments = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random.")] = None,
     workers: Workers = 1,
+    cluster: ClusterAddress = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="New folder for the run.")] = None,
     resume: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Go on with an interrupted run.")
@@ -67,20 +97,34 @@ def run(
             "flic run --resume goes on with the run as it is; --set, --seed and --out cannot "
             "change it. Leave them out, or start a new run."
         )
-    from flic.config import load_config
-    from flic.runs import run_folder
-
-    if resume is not None:
-        folder, loaded = resume, run_folder.Loaded.of(run_folder.read_config(resume))
-    else:
-        assert config is not None
-        extra = [] if seed is None else [f"seed={seed}"]
-        settings = load_config(config, [*(set_ or []), *extra])
-        settings = settings.for_method(settings.method, seed=settings.seed)
-        folder = out or default_folder(settings.method)
-        loaded = run_folder.create(folder, settings)
-    finished = show_run(folder, loaded, workers=workers, quiet=quiet)
+    with connected(cluster, workers=workers) as opened:
+        if resume is not None:
+            folder, loaded = resume, _load(resume)
+        else:
+            assert config is not None
+            extra = [] if seed is None else [f"seed={seed}"]
+            folder, loaded = _create(config, [*(set_ or []), *extra], out)
+        finished = show_run(folder, loaded, workers=workers, cluster=opened, quiet=quiet)
     _show(finished, loaded.config)
+
+
+def _load(folder: Path) -> "Loaded":
+    """The run of a folder."""
+    from flic.runs.loaded import Loaded
+    from flic.runs.run_folder import read_config
+
+    return Loaded.of(read_config(folder))
+
+
+def _create(config: Path, assignments: list[str], out: Path | None) -> tuple[Path, "Loaded"]:
+    """A new run and its folder."""
+    from flic.config import load_config
+    from flic.runs.run_folder import create
+
+    settings = load_config(config, assignments)
+    settings = settings.for_method(settings.method, seed=settings.seed)
+    folder = out or default_folder(settings.method)
+    return folder, create(folder, settings)
 
 
 def default_folder(name: str) -> Path:
@@ -93,6 +137,7 @@ def show_run(
     loaded: "Loaded",
     *,
     workers: int,
+    cluster: "Cluster | None" = None,
     quiet: bool,
     tell: bool = True,
 ) -> "Finished":
@@ -102,14 +147,19 @@ def show_run(
     title = f"{loaded.config.method} (seed {loaded.config.seed})"
     with StepDisplay(title, quiet=quiet) as display:
         finished = run_folder.resume(
-            folder, loaded=loaded, workers=workers, on_step=display.step, on_damage=notice
+            folder,
+            loaded=loaded,
+            workers=workers,
+            cluster=cluster,
+            on_step=display.step,
+            on_damage=notice,
         )
     if tell and not quiet:
-        _tell(finished)
+        show_notices(finished)
     return finished
 
 
-def _tell(finished: "Finished") -> None:
+def show_notices(finished: "Finished") -> None:
     """Show the first notices; all of them are in summary.json."""
     for message in finished.notices[:SHOWN_NOTICES]:
         notice(message)

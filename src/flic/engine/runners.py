@@ -9,7 +9,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
@@ -24,6 +24,7 @@ from flic.errors import FederationError
 from flic.methods.protocol import ServerState, Stage, Step, Update
 
 Done = TypeVar("Done")
+Done_co = TypeVar("Done_co", covariant=True)
 
 
 class Jobs(Protocol):
@@ -111,6 +112,25 @@ def local_rounds(jobs: Jobs, schedule: Schedule, journal: Journal, *, stack_widt
     return Rounds(programme, initial, schedule, journal, runner, seed=engine.seed)
 
 
+class Awaited(Protocol[Done_co]):
+    """Work under way somewhere else."""
+
+    def result(self) -> Done_co:
+        """Wait for the result."""
+        ...
+
+
+def in_order(tasks: Iterable[Awaited[Done]], *, in_flight: int) -> Iterator[Done]:
+    """Results of tasks in order; few are begun at a time, to bound memory."""
+    pending: deque[Awaited[Done]] = deque()
+    for task in tasks:
+        pending.append(task)
+        if len(pending) >= in_flight:
+            yield pending.popleft().result()
+    while pending:
+        yield pending.popleft().result()
+
+
 class Workers:
     """Processes that each hold the same object, and call functions with it."""
 
@@ -119,15 +139,10 @@ class Workers:
         self._in_flight = 2 * workers
 
     def do(self, function: Callable[..., Done], items: Iterable[tuple[Any, ...]]) -> Iterator[Done]:
-        """function(held, *item) of every item, in order; few at a time, to bound memory."""
-        pending: deque[Future[Done]] = deque()
+        """function(held, *item) of every item, in order."""
+        tasks = (self._pool.submit(_do, function, item) for item in items)
         try:
-            for item in items:
-                pending.append(self._pool.submit(_do, function, item))
-                if len(pending) >= self._in_flight:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
+            yield from in_order(tasks, in_flight=self._in_flight)
         except BrokenProcessPool as error:
             raise FederationError(
                 "a worker process died before its work was done; expected an answer. It may have "

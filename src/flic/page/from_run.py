@@ -21,8 +21,9 @@ from flic.methods import METHODS
 from flic.methods.network import NetworkMethod
 from flic.page.contents import Gain, Gains, Measure, Report, Round
 from flic.runs.latent import Reading, alignment, latent, read, traffic
+from flic.runs.loaded import data_of, engine_of
 from flic.runs.metrics import KEYS, Scores, scores_at
-from flic.runs.run_folder import alone_in, data_of, engine_of, origin_of, read_config
+from flic.runs.run_folder import alone_in, origin_of, read_config
 from flic.settings import in_words
 
 REFERENCE = "local"

@@ -13,9 +13,9 @@ DIR/
 Every checkpoint records its settings, data and code; a run resumes only from its own.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from statistics import fmean
@@ -26,16 +26,17 @@ import pyarrow.parquet as pq
 
 from flic.config import RunConfig, validate
 from flic.data.client_data import FederatedData
-from flic.data.inspect import refuse_unusable
 from flic.digests import digest_of, digest_of_code, environment
 from flic.engine.checkpoint import CHECKPOINTS, DiskJournal, Origin
-from flic.engine.engine import Engine
+from flic.engine.cluster import Cluster
+from flic.engine.cluster_jobs import open_cluster_jobs
 from flic.engine.journal import Journal, MemoryJournal
-from flic.engine.rounds import Schedule, num_active
-from flic.engine.runners import local_rounds, one_thread, open_jobs
+from flic.engine.rounds import Schedule
+from flic.engine.runners import Jobs, local_rounds, open_jobs
 from flic.engine.score import is_score
 from flic.errors import DamagedCheckpoint, RunFolderError
 from flic.files import alone_in, make_folder, read_json, write_atomically, write_json
+from flic.runs.loaded import Loaded, refuse_impossible
 from flic.runs.metrics import Outcome, Record, round_scores
 
 OnStep = Callable[[Record, int, int], None]
@@ -71,26 +72,6 @@ class Finished:
         return sum(record.get("bytes_sent", 0) for record in self.records)
 
 
-@dataclass(frozen=True, eq=False)
-class Loaded:
-    """A run about to start or to go on: its data, looked at, and its engine, made once."""
-
-    config: RunConfig
-    data: FederatedData
-    notices: Sequence[str]
-
-    @classmethod
-    def of(cls, config: RunConfig, data: FederatedData | None = None) -> "Loaded":
-        """A run on the configuration's data, or on other data; unusable ones are refused."""
-        data = data or data_of(config)
-        return cls(config, data, [finding.message for finding in refuse_unusable(data)])
-
-    @cached_property
-    def engine(self) -> Engine:
-        """Engine of the run."""
-        return engine_of(self.config, self.data)
-
-
 def create(folder: Path, config: RunConfig) -> Loaded:
     """Make a folder for a new run, and return the run.
 
@@ -113,13 +94,6 @@ def create(folder: Path, config: RunConfig) -> Loaded:
     folder.chmod(0o700)  # also if the folder existed, empty
     write_json(folder / "config.json", config.model_dump(mode="json"))
     return loaded
-
-
-def refuse_impossible(runs: Iterable[Loaded]) -> None:
-    """Refuse runs that cannot start, before any of them starts."""
-    for run in runs:
-        run.engine.method.init_server()
-        num_active(len(run.data.clients), run.config.training.participation)
 
 
 def begin(folder: Path, config: RunConfig) -> Loaded:
@@ -153,12 +127,13 @@ def resume(
     *,
     loaded: Loaded | None = None,
     workers: int = 1,
+    cluster: Cluster | None = None,
     on_step: OnStep = lambda record, total, done: None,
     on_damage: Callable[[str], None] = lambda message: None,
 ) -> Finished:
     """Do the remaining steps of the folder's run, then write its results.
 
-    `loaded` is the folder's run where it is at hand already.
+    `loaded` is the folder's run where it is at hand already. A cluster takes the place of workers.
     """
     loaded = loaded or Loaded.of(read_config(folder))
     with alone_in(folder):
@@ -168,7 +143,8 @@ def resume(
         for message in journal.notices:
             on_damage(message)
         _refuse_damaged(folder, journal.records)
-        told = _advance(loaded, journal, workers=workers, on_step=on_step)
+        jobs = _jobs_of(loaded, workers=workers, cluster=cluster)
+        told = _advance(loaded, journal, jobs, on_step=on_step)
         notices = [*told, *loaded.notices]
         outcome = write_results(folder, journal.records, notices)
     return Finished(folder, outcome, journal.records, notices, _mean_ceiling(loaded.data))
@@ -187,12 +163,6 @@ def _refuse_damaged(folder: Path, records: Sequence[Record]) -> None:
             )
 
 
-@one_thread()
-def data_of(config: RunConfig) -> FederatedData:
-    """Clients of a run; their bits do not depend on the number of threads."""
-    return config.data.make(seed=config.seed)
-
-
 def origin_of(config: RunConfig, data: FederatedData) -> Origin:
     """Origin of a run's figures; the width of its stacks is no part of it."""
     engine = config.engine.model_copy(update={"stack_width": 1})
@@ -208,26 +178,31 @@ def simulate(config: RunConfig, data: FederatedData | None = None) -> Outcome:
     """Outcome of a run in memory, on the configuration's data or on your own."""
     loaded = Loaded.of(config, data or config.data.make(seed=config.seed))
     journal = MemoryJournal()
-    _advance(loaded, journal, workers=1, on_step=lambda record, total, done: None)
+    jobs = _jobs_of(loaded, workers=1, cluster=None)
+    _advance(loaded, journal, jobs, on_step=lambda record, total, done: None)
     return Outcome.of(journal.records)
 
 
-def _advance(loaded: Loaded, journal: Journal, *, workers: int, on_step: OnStep) -> Sequence[str]:
+def _jobs_of(
+    loaded: Loaded, *, workers: int, cluster: Cluster | None
+) -> AbstractContextManager[Jobs]:
+    """What does the jobs of a run: processes of this machine, or a cluster."""
+    if cluster is None:
+        return open_jobs(loaded.engine, workers=workers)
+    return open_cluster_jobs(loaded.engine, loaded.recipe, cluster)
+
+
+def _advance(
+    loaded: Loaded, journal: Journal, opened: AbstractContextManager[Jobs], *, on_step: OnStep
+) -> Sequence[str]:
     """Do all steps that are not in the journal yet; returns the method's notices."""
     config, engine = loaded.config, loaded.engine
     schedule = Schedule.of(config.training, evaluate_every=config.evaluation.every)
-    with open_jobs(engine, workers=workers) as jobs:
+    with opened as jobs:
         rounds = local_rounds(jobs, schedule, journal, stack_width=config.engine.stack_width)
         for record in rounds.steps():
             on_step(record, len(rounds.programme), len(journal.records))
     return engine.method.explain(journal.server) if journal.server is not None else ()
-
-
-def engine_of(config: RunConfig, data: FederatedData) -> Engine:
-    """Engine of a run."""
-    data = data.with_validation(config.evaluation.validation_share, seed=config.seed)
-    dtype = config.engine.torch_dtype
-    return Engine.of(config.method, config, data, seed=config.seed, dtype=dtype)
 
 
 def write_results(folder: Path, records: Sequence[Record], notices: Sequence[str]) -> Outcome:

@@ -21,7 +21,8 @@ from flic.engine.runners import one_thread
 from flic.errors import ConfigError
 from flic.files import alone_in
 from flic.method_settings import MethodSettings
-from flic.runs.run_folder import data_of, read_config
+from flic.runs.loaded import data_of
+from flic.runs.run_folder import read_config
 from flic.silos.candidate import Candidate
 from flic.silos.candidates import CANDIDATES, FLIC
 from flic.silos.evaluator import Evaluator, Prior, Trial, work_through
