@@ -3,9 +3,9 @@
 import json
 import shutil
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from made_trials import changed, trials
 
 from flic.config import resolve
 from flic.digests import digest_of_code
@@ -273,27 +273,6 @@ def test_a_step_under_another_number_is_damaged(interrupted):
     told = []
     run_folder.resume(folder, on_damage=told.append)
     assert "00002.json is damaged (it is of step 1)" in told[0]
-
-
-def trials(seed):
-    """Made trials of two people."""
-    rng = np.random.default_rng(seed)
-    rows = np.arange(48)
-    return {
-        "x": rng.normal(size=(48, 6)),
-        "y": rows % 2 + rows // 24,
-        "user": rows // 24,
-        "is_test": rows % 4 < 2,
-        "collection": np.array(["first", "second"]),
-    }
-
-
-def changed(what, trials):
-    if what == "a value":
-        trials["x"][0, 0] += 1e-3
-    else:
-        trials["y"][0] ^= 1
-    return trials
 
 
 @pytest.mark.parametrize("what", ["a value", "a label"])

@@ -1,7 +1,7 @@
 """`flic compare`: compares several methods and seeds on the same federations."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flic.cli.run import Assignments, Quiet, Workers, default_folder, show_run
-from flic.cli.screen import percent, say, table
+from flic.cli.run import (
+    Assignments,
+    ClusterAddress,
+    Quiet,
+    Workers,
+    connected,
+    default_folder,
+    show_notices,
+    show_run,
+)
+from flic.cli.screen import StepDisplay, percent, say, table
 from flic.errors import ConfigError
 from flic.files import write_atomically
 from flic.methods import METHODS
@@ -19,8 +28,12 @@ from flic.notation import counted
 
 if TYPE_CHECKING:
     from flic.config import RunConfig
+    from flic.engine.cluster import Cluster
     from flic.runs.comparison import Row
     from flic.runs.run_folder import Finished
+
+    Cells = Mapping[tuple[str, int], RunConfig]  # by method and seed
+    Done = dict[tuple[str, int], Finished]
 
 
 def compare(
@@ -31,6 +44,7 @@ def compare(
     seeds: Annotated[str, typer.Option(help="Seeds: 5 means 0-4; or a list such as 3,7.")] = "1",
     set_: Assignments = None,
     workers: Workers = 1,
+    cluster: ClusterAddress = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder for all runs and the table.")
     ] = None,
@@ -49,25 +63,63 @@ def compare(
     if reference not in names:
         raise ConfigError(f"--reference: got {reference!r}; expected one of --methods {methods}.")
     from flic.config import load_config
-    from flic.runs import run_folder
 
     settings = load_config(config, set_ or [])
     folder = out or default_folder("compare")
-    each = [settings.for_method(name, seed=numbers[0]) for name in names]
-    first = run_folder.Loaded.of(each[0])  # all have the same data
-    run_folder.refuse_impossible(replace(first, config=own) for own in each)
-    done: dict[tuple[str, int], Finished] = {}
-    for seed, name in product(numbers, names):
-        own, place = settings.for_method(name, seed=seed), folder / f"{name}-seed{seed}"
-        tell = not done  # every method has the same data, and so the same notices
-        done[name, seed] = _run(place, own, workers=workers, quiet=quiet, tell=tell)
+    cells = {
+        (name, seed): settings.for_method(name, seed=seed) for seed, name in product(numbers, names)
+    }
+    with connected(cluster, workers=workers) as opened:
+        _refuse_impossible([cells[name, numbers[0]] for name in names])
+        if opened is None:
+            done = _run_here(folder, cells, workers=workers, quiet=quiet)
+        else:
+            done = _run_there(opened, folder, cells, quiet=quiet)
     _compare(done, settings.data.problem, reference, folder)
     say(f"runs and comparison.json: {folder}")
 
 
-def _compare(
-    done: "Mapping[tuple[str, int], Finished]", problem: str, reference: str, folder: Path
-) -> None:
+def _refuse_impossible(each: "Sequence[RunConfig]") -> None:
+    from flic.runs.loaded import Loaded, refuse_impossible
+
+    first = Loaded.of(each[0])  # all have the same data
+    refuse_impossible(replace(first, config=own) for own in each)
+
+
+def _place(folder: Path, name: str, seed: int) -> Path:
+    return folder / f"{name}-seed{seed}"
+
+
+def _run_here(folder: Path, cells: "Cells", *, workers: int, quiet: bool) -> "Done":
+    """All runs, one after another."""
+    done: Done = {}
+    for (name, seed), own in cells.items():
+        tell = not done  # every method has the same data, and so the same notices
+        place = _place(folder, name, seed)
+        done[name, seed] = _run(place, own, workers=workers, quiet=quiet, tell=tell)
+    return done
+
+
+def _run_there(cluster: "Cluster", folder: Path, cells: "Cells", *, quiet: bool) -> "Done":
+    """All runs, those that are left to do side by side on a cluster."""
+    from flic.runs.cluster_runs import finish
+
+    places = {_place(folder, *cell): cell for cell in cells}
+    left = {p: cells[cell] for p, cell in places.items() if not (p / "summary.json").exists()}
+    done: Done = {}
+    with StepDisplay("runs on the cluster", quiet=quiet) as display:
+        for place, finished in finish(cluster, left):
+            done[places[place]] = finished
+            display.advance(len(done), len(left), place.name)
+    kept = {cell: place for place, cell in places.items() if place not in left}
+    for cell, place in kept.items():
+        done[cell] = _run(place, cells[cell], workers=1, quiet=True, tell=False)
+    if not quiet:
+        show_notices(done[next(iter(cells))])
+    return {cell: done[cell] for cell in cells}
+
+
+def _compare(done: "Done", problem: str, reference: str, folder: Path) -> None:
     """Write and show the comparison of finished runs, which are given by method and seed."""
     from flic.runs.comparison import Cell
     from flic.runs.comparison import compare as compare_cells
