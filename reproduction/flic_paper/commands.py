@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flic.cli.compare import parse_seeds
-from flic.cli.run import Quiet, refuse_crowd
+from flic.cli.run import ClusterAddress, Quiet, connected, refuse_crowd
 from flic.cli.screen import latest_line, notice, say, table
 from flic.errors import ConfigError
 from flic.notation import counted
 
 if TYPE_CHECKING:
+    from flic.engine.cluster import Cluster
     from flic_paper.study import Scope, Study, Table
 
 RESULTS = Path("runs") / "reproduce"
@@ -28,6 +29,7 @@ def reproduce(
     workers: Annotated[
         int, typer.Option(min=1, callback=refuse_crowd, help="Processes that share the cells.")
     ] = 1,
+    cluster: ClusterAddress = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -79,18 +81,21 @@ def reproduce(
             f"--only: no cell of {name} has {only!r} in its key; expected part of one such as "
             f"{study.cells(scope)[0].key!r}."
         )
-    open_folder(study, scope, folder)
-    old = outdated(study, scope, folder)
-    if old:
-        notice(
-            "results of an earlier revision of their method count as not done "
-            f"({len(old)}): {_first_of(old)}"
-        )
-    try:
-        tables = _work(study, scope, folder, workers=workers, only=only or "", quiet=quiet)
-    except KeyboardInterrupt:
-        notice(f"stopped; finished cells are kept in {folder}, and the same command goes on.")
-        raise typer.Exit(130) from None
+    with connected(cluster, workers=workers) as opened:
+        open_folder(study, scope, folder)
+        old = outdated(study, scope, folder)
+        if old:
+            notice(
+                "results of an earlier revision of their method count as not done "
+                f"({len(old)}): {_first_of(old)}"
+            )
+        try:
+            tables = _work(
+                study, scope, folder, workers=workers, cluster=opened, only=only or "", quiet=quiet
+            )
+        except KeyboardInterrupt:
+            notice(f"stopped; finished cells are kept in {folder}, and the same command goes on.")
+            raise typer.Exit(130) from None
     if quick:
         say(QUICK)
     for found in tables:
@@ -103,15 +108,26 @@ def reproduce(
 
 
 def _work(
-    study: "Study", scope: "Scope", folder: Path, *, workers: int, only: str, quiet: bool
+    study: "Study",
+    scope: "Scope",
+    folder: Path,
+    *,
+    workers: int,
+    cluster: "Cluster | None",
+    only: str,
+    quiet: bool,
 ) -> "Sequence[Table]":
     """Do the cells, then write all pages."""
     from flic_paper.pages import write_pages
+    from flic_paper.study_cluster import work_through_on
     from flic_paper.study_folder import work_through
 
     try:
         with latest_line(quiet=quiet) as tell:
-            work_through(study, scope, folder, workers=workers, tell=tell, only=only)
+            if cluster is None:
+                work_through(study, scope, folder, workers=workers, tell=tell, only=only)
+            else:
+                work_through_on(cluster, study, scope, folder, tell=tell, only=only)
     finally:  # an interrupted study also gets its pages
         tables = write_pages(study, folder, quick=scope.quick)
     return tables

@@ -108,29 +108,39 @@ def _work(study: Study, scope: Scope, folder: Path, only: str, tell: Tell) -> No
     torch.set_num_threads(1)
     cells = [cell for cell in study.cells(scope) if only in cell.key]
     for number, cell in enumerate(cells, start=1):
-        if _kept(folder, cell) is not None:
+        if kept(folder, cell) is not None:
             continue
-        with _alone_at(_place(folder, cell)) as alone:
-            if alone and _kept(folder, cell) is None:
+        with alone_at(work_folder(folder, cell)) as alone:
+            if alone and kept(folder, cell) is None:
                 _do(cell, folder, lambda line, n=number: tell(f"[{n}/{len(cells)}] {line}"))
 
 
 def _do(cell: Cell, folder: Path, tell: Tell) -> None:
-    place = _place(folder, cell)
-    started = time.perf_counter(), time.process_time()
     tell(cell.key)
-    result = cell.work(CellContext(place, lambda line: tell(f"{cell.key}: {line}")))
+    place = work_folder(folder, cell)
+    keep(folder, cell, worked(cell, CellContext(place, lambda line: tell(f"{cell.key}: {line}"))))
+
+
+def worked(cell: Cell, context: CellContext) -> bytes:
+    """Do a cell; returns the content of its file."""
+    started = time.perf_counter(), time.process_time()
+    result = cell.work(context)
     seconds = time.perf_counter() - started[0], time.process_time() - started[1]
-    path = _result_file(folder, cell)
-    path.parent.mkdir(parents=True, exist_ok=True)
     found = {"result": result, "seconds": seconds[0], "cpu_seconds": seconds[1]}
     found |= {"settings": cell.settings, "revision": cell.revision}
-    write_atomically(path, json.dumps(found, allow_nan=False).encode())
-    shutil.rmtree(place, ignore_errors=True)
+    return json.dumps(found, allow_nan=False).encode()
+
+
+def keep(folder: Path, cell: Cell, content: bytes) -> None:
+    """Write the file of a finished cell, and remove those of its work."""
+    path = _result_file(folder, cell)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, content)
+    shutil.rmtree(work_folder(folder, cell), ignore_errors=True)
 
 
 @contextmanager
-def _alone_at(place: Path) -> Generator[bool]:
+def alone_at(place: Path) -> Generator[bool]:
     """Lock a cell inside the block; False if another process has it."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with place.with_name(f".{place.name}.lock").open("w") as file:
@@ -144,18 +154,18 @@ def _alone_at(place: Path) -> Generator[bool]:
 
 def finished(study: Study, scope: Scope, folder: Path) -> dict[str, dict[str, Any]]:
     """Stored results of the finished cells of a study, by key."""
-    found = {cell.key: _kept(folder, cell) for cell in study.cells(scope)}
-    return {key: kept for key, kept in found.items() if kept is not None}
+    found = {cell.key: kept(folder, cell) for cell in study.cells(scope)}
+    return {key: own for key, own in found.items() if own is not None}
 
 
 def missing(study: Study, scope: Scope, folder: Path) -> Sequence[str]:
     """Keys of the remaining cells."""
-    return [cell.key for cell in study.cells(scope) if _kept(folder, cell) is None]
+    return [cell.key for cell in study.cells(scope) if kept(folder, cell) is None]
 
 
 def outdated(study: Study, scope: Scope, folder: Path) -> Sequence[str]:
     """Keys of the cells whose results come from another revision of their method."""
-    undone = [cell for cell in study.cells(scope) if _kept(folder, cell) is None]
+    undone = [cell for cell in study.cells(scope) if kept(folder, cell) is None]
     return [cell.key for cell in undone if _result_file(folder, cell).exists()]
 
 
@@ -166,7 +176,7 @@ def scope_of_kept(scope: Scope, folder: Path) -> Scope:
     return Scope(scope.quick, tuple(sorted(seeds)))
 
 
-def _kept(folder: Path, cell: Cell) -> dict[str, Any] | None:
+def kept(folder: Path, cell: Cell) -> dict[str, Any] | None:
     """Stored result of a cell, or None; refused if its settings differ."""
     path = _result_file(folder, cell)
     if not path.exists():
@@ -194,7 +204,7 @@ def _same(kept: Any, wanted: Any) -> bool:
         return False
 
 
-def _place(folder: Path, cell: Cell) -> Path:
+def work_folder(folder: Path, cell: Cell) -> Path:
     """Folder of a cell's work; each revision has its own, since it cannot resume another's."""
     suffix = f"@revision{cell.revision}" if cell.revision > 1 else ""
     return folder / "work" / f"{_path(cell)}{suffix}"

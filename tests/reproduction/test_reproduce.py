@@ -13,6 +13,7 @@ import pytest
 
 from flic.config import resolve
 from flic.engine.checkpoint import DiskJournal
+from flic_paper.arms import REVISIONS
 from flic_paper.pages import QUICK
 from flic_paper.studies import STUDIES
 from flic_paper.study import CellContext, Scope, Table
@@ -122,6 +123,30 @@ def test_several_processes_share_the_cells(tmp_path):
     work_through(study, scope, alone, workers=1, tell=lambda line: None)
     work_through(study, scope, shared, workers=2, tell=lambda line: None)
     assert results(alone) == results(shared)
+
+
+@pytest.mark.slow
+def test_a_cluster_shares_the_cells(reproduce, cluster, tmp_path):
+    here, there = tmp_path / "here", tmp_path / "there"
+    study, on = ("regression", "--quick", "--only"), ("--cluster", cluster.address)
+    assert reproduce(*study, "diabetes/paper/flic", "--out", here).code == 0
+    first = reproduce(*study, "diabetes/paper/flic-hl", *on, "--out", there)
+    assert first.code == 0, first.err
+    kept = {path: path.stat().st_mtime_ns for path in (there / "cells").rglob("*.json")}
+    assert len(kept) == 1
+    done = reproduce(*study, "diabetes/paper/flic", *on, "--out", there)
+    assert done.code == 0, done.err
+    assert results(there) == results(here)
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+
+
+@pytest.mark.slow
+def test_a_cell_that_is_another_on_a_worker_is_refused(reproduce, cluster, tmp_path, monkeypatch):
+    monkeypatch.setitem(REVISIONS, "local", 99)
+    own = ("participation", "--quick", "--only", "0.1/local", "--out", tmp_path / "out")
+    done = reproduce(*own, "--cluster", cluster.address)
+    assert done.code == 2
+    assert "its cell 'noisy-features/0.1/local/seed0' is not the command's" in done.err
 
 
 @pytest.mark.slow
