@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+import loopback
 from flic.config import RunConfig
 from flic.silos.fit_settings import NETWORK
 from flic_paper.benchmark import engine as benchmark
@@ -70,9 +71,21 @@ PAGES_ON_TABLES = [
 
 
 def test_every_command_is_a_script_or_flic() -> None:
-    others = [c for _, c in _commands() if not c.startswith("flic ")]
+    others = [c for _, c in _commands() if not c.startswith(("flic ", "dask "))]
     assert len(FLIC_COMMANDS) > 3
     assert all((ROOT / command.split()[0]).is_file() for command in others)
+
+
+def test_a_cluster_is_started_as_the_tests_do() -> None:
+    commands = [shlex.split(c)[1:] for _, c in _commands() if c.startswith("dask ")]
+    scheduler, [word, _, *options] = commands
+    assert scheduler[:-1] == loopback.SCHEDULER[:-1]  # the address is another
+    assert (word, options[::2]) == ("worker", loopback.WORKER[::2])
+
+
+def _marked(page: str, command: str) -> object:
+    marks = [pytest.mark.process, pytest.mark.slow] if "--cluster" in command else []
+    return pytest.param(page, command, marks=marks)
 
 
 def _first_cell(words: list[str]) -> list[str]:
@@ -87,8 +100,12 @@ def _first_cell(words: list[str]) -> list[str]:
 SMALL_BENCH = {"CLIENTS": 4, "CLASSES": 4, "ROWS": 100, "ACTIVE": 2, "REPETITIONS": 1}
 
 
-@pytest.mark.parametrize(("page", "command"), FLIC_COMMANDS, ids=lambda value: value)
-def test_flic_command_works(page, command, flic_here, tmp_path, monkeypatch, need_data_of) -> None:
+@pytest.mark.parametrize(
+    ("page", "command"), [_marked(*own) for own in FLIC_COMMANDS], ids=lambda value: value
+)
+def test_flic_command_works(
+    page, command, flic_here, tmp_path, monkeypatch, need_data_of, request
+) -> None:
     del page
     for folder in ("experiments", "docs"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
@@ -98,6 +115,8 @@ def test_flic_command_works(page, command, flic_here, tmp_path, monkeypatch, nee
     small = [part for setting in SMALL for part in ("--set", setting)]
     if words[0] in ("run", "compare") and "--resume" not in words:
         words += small
+    if "--cluster" in words:
+        words[words.index("--cluster") + 1] = request.getfixturevalue("cluster").address
     if "--workers" in words:  # processes take longer to start than these runs last
         words[words.index("--workers") + 1] = "1"
     if words[0] == "reproduce" and not {"--list", "--page"} & set(words):
