@@ -52,6 +52,8 @@ def replace_files(folder: Path, files: Files) -> None:
     for name, own in [("config.json", content), *files]:
         make_folder((temporary / name).parent)
         write_atomically(temporary / name, own)
+    former = folder.with_name(f".{folder.name}.former")
     with alone_in(folder):
-        shutil.rmtree(folder)
-    temporary.rename(folder)
+        folder.rename(former)  # kept until the finished run is in its place
+        temporary.rename(folder)
+    shutil.rmtree(former)
