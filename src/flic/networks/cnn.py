@@ -92,43 +92,47 @@ class Cnn:
     ) -> Float[Tensor, "clients rows k"]:
         """Latent representation φ_i(x): trunks one client at a time, then one layer for all."""
         counts = [x.shape[1]] * len(x) if rows is None else rows
-        of_channels = masks[0] if masks and self.drops == "channels" else None
-        trunks = [
-            self._trunk(
-                parameters, i, x[i, :count], None if of_channels is None else of_channels[i, :count]
-            )
-            for i, count in enumerate(counts)
-        ]
-        padded = [pad(trunk, (0, 0, 0, x.shape[1] - len(trunk))) for trunk in trunks]
-        flat = torch.stack(padded)
+        # Bias, factors and sigmoid keep the order of pixels, so they come last, on a quarter.
+        scores = self._largest_scores(parameters, x, counts)
+        scores = scores + parameters["embedding.conv2.bias"][:, None, :, None, None]
+        if masks and self.drops == "channels":
+            scores = scores * masks[0][..., None, None]
+        flat = torch.sigmoid(scores).flatten(2)
+        if min(counts) < x.shape[1]:
+            present = torch.arange(x.shape[1]) < torch.tensor(counts)[:, None]
+            flat = flat * present[..., None]
         flat = flat * masks[0] if masks and self.drops == "units" else flat
         weight, bias = (parameters[f"embedding.latent.{part}"] for part in ("weight", "bias"))
         return activated(linear(flat, weight, bias), self.activation)
 
-    def _trunk(
-        self,
-        parameters: Named,
-        client: int,
-        x: Float[Tensor, "rows dim"],
-        mask: Float[Tensor, "rows channels"] | None,
-    ) -> Float[Tensor, "rows trunk"]:
-        """Both convolutions of one client, each with pooling and a sigmoid.
+    def _largest_scores(
+        self, parameters: Named, x: Float[Tensor, "clients rows dim"], counts: Sequence[int]
+    ) -> Float[Tensor, "clients rows c2 h w"]:
+        """The largest of every 2×2 pixels of the second convolution, without its bias.
 
-        The mask is of channels, after the second convolution and before its pooling. A
-        convolution grouped over clients takes twice as long on a processor as one at a time.
+        A convolution grouped over clients takes twice as long on a processor as one at a time.
         """
-        first, second = (parameters[f"embedding.conv{layer}.weight"][client] for layer in (1, 2))
-        biases = [parameters[f"embedding.conv{layer}.bias"][client] for layer in (1, 2)]
-        image = pad(x.view(len(x), *self.shape), [self._padding] * 4)
+        image = pad(x.view(*x.shape[:2], *self.shape), [self._padding] * 4)
+        names = ("conv1.weight", "conv1.bias", "conv2.weight")
+        first, bias, second = (parameters[f"embedding.{name}"] for name in names)
         if x.dtype == torch.float32 and kernels() is not None:
-            largest = FusedTrunk.apply(image, first, biases[0], second, self._padding)
-        else:
-            hidden = torch.sigmoid(_largest(_convolve_pixels(image, first)) + _each(biases[0]))
-            largest = _largest(conv2d(hidden, second, padding=self._padding))
-        # Bias, factors and sigmoid keep the order of pixels, so they come last, on a quarter.
-        scores = largest + _each(biases[1])
-        scores = scores if mask is None else scores * mask[:, :, None, None]
-        return torch.sigmoid(scores).flatten(1)
+            return FusedTrunk.apply(image, first, bias, second, counts, self._padding)
+        each = []
+        for own, count, *weights in zip(image, counts, first, bias, second, strict=True):
+            largest = self._largest_of_one(own[:count], *weights)
+            each.append(pad(largest, [0] * 7 + [x.shape[1] - count]))
+        return torch.stack(each)
+
+    def _largest_of_one(
+        self,
+        image: Float[Tensor, "rows height width"],
+        first: Float[Tensor, "c1 1 side side"],
+        bias: Float[Tensor, " c1"],
+        second: Float[Tensor, "c2 c1 side side"],
+    ) -> Float[Tensor, "rows c2 h w"]:
+        """The same of one client, with what PyTorch has."""
+        hidden = torch.sigmoid(_largest(_convolve_pixels(image, first)) + bias[:, None, None])
+        return _largest(conv2d(hidden, second, padding=self._padding))
 
     def draw_masks(
         self, rows: Sequence[int], rngs: Sequence[torch.Generator], *, dtype: torch.dtype
@@ -157,8 +161,3 @@ def _largest(image: Float[Tensor, "rows channels height width"]) -> Tensor:
     """The largest of every 2×2 pixels."""
     # Pooling is vectorised over channels: with channels last it takes a third of the time.
     return max_pool2d(image.contiguous(memory_format=torch.channels_last), 2)
-
-
-def _each(bias: Float[Tensor, " channels"]) -> Float[Tensor, "channels 1 1"]:
-    """A number for all pixels of a channel."""
-    return bias[:, None, None]
