@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from pydantic import ValidationError
 
 from flic.tables import Column, SiloTable
 from flic.tables.encoder import ONE_HOT_LEVELS, TableEncoder
@@ -57,6 +58,26 @@ def test_json_round_trip_is_exact():
     again = TableEncoder.model_validate(json.loads(text))
     assert again == encoder
     assert again.transform(own.frame).tobytes() == encoder.transform(own.frame).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "change"),
+    [
+        *((kind, "scale", "longer") for kind in ("numbers", "levels", "dates", "words")),
+        ("numbers", "medians", [1.0]),
+        ("numbers", "with_indicator", ["height"]),
+        ("dates", "parts", []),
+        ("levels", "levels", ["A"]),
+    ],
+)
+def test_an_encoder_whose_parts_do_not_fit_is_refused(kind, key, change):
+    facts = TableEncoder.fit(table()).model_dump(mode="json")
+    [part] = [part for part in facts["parts"] if part["kind"] == kind]
+    if change == "longer":
+        change = {**part["scale"], "mean": [*part["scale"]["mean"], 0.0]}
+    part[key] = change
+    with pytest.raises(ValidationError, match=f"the features of its {kind} have other scales"):
+        TableEncoder.model_validate(facts)
 
 
 def test_features_are_named_after_their_columns():

@@ -10,11 +10,11 @@ or megabytes of skops per client, and because its parts cannot name features acr
 """
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Self
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from flic.tables.declared import Kind
 from flic.tables.parts import Dates, Fitted, Levels, Numbers, Words, values_of
@@ -42,6 +42,18 @@ class TableEncoder(Fitted):
 
     parts: list[AnyPart]
     ranges: dict[str, tuple[float, float]] = Field(default_factory=dict)  # of numbers at the fit
+
+    @model_validator(mode="after")
+    def _scales_each_feature(self) -> Self:
+        """Refuse parts that a file describes otherwise than a fit does."""
+        for part in self.parts:
+            sizes = {len(part.features), len(part.scale.mean), len(part.scale.deviation)}
+            if isinstance(part, Numbers):
+                strange = [c for c in part.with_indicator if c not in part.columns]
+                sizes |= {len(part.medians) + len(part.with_indicator), *([-1] if strange else [])}
+            if len(sizes) > 1 or (isinstance(part, Dates) and not part.parts):
+                raise ValueError(f"the features of its {part.kind} have other scales or columns")
+        return self
 
     @classmethod
     def fit(cls, table: SiloTable) -> "TableEncoder":
