@@ -14,3 +14,12 @@ from torch import Tensor
 
 Named = Mapping[str, Tensor]
 """Tensors by name; the only container of parameters."""
+
+
+def unlike_forms(known: Named, found: Named) -> list[str]:
+    """Names of tensors that are missing, unknown, or of another shape or type than known ones."""
+
+    def form(tensor: Tensor | None) -> object:
+        return None if tensor is None else (tensor.shape, tensor.dtype)
+
+    return [name for name in {**known, **found} if form(known.get(name)) != form(found.get(name))]

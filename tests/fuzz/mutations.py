@@ -14,6 +14,11 @@ from pathlib import PurePath
 from random import Random
 from typing import Any
 
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
 from flic.notation import toml_key, toml_text
 
 Case = Mapping[str, bytes]
@@ -262,9 +267,47 @@ def _other_columns(rows: list, row: list, other: list, column: int, random: Rand
         change(own)
 
 
+# ---- tensors -------------------------------------------------------------------------------
+
+
+def _change_tensors(content: bytes, random: Random) -> bytes:
+    try:
+        tensors, header = load(content), content[8 : 8 + int.from_bytes(content[:8], "little")]
+        facts = json.loads(header).get("__metadata__")
+    except SafetensorError as error:
+        raise ValueError("no tensors") from error
+    if not tensors:
+        raise ValueError("nothing to change")
+    name = random.choice(sorted(tensors))
+    if random.random() < 0.4:
+        del tensors[random.choice(sorted(tensors))]
+    if name in tensors and random.random() < 0.8:
+        tensors[name] = _odd_tensor(tensors[name], random).contiguous()
+    if random.random() < 0.2:
+        tensors[random.choice([f"{name}x", "a/b", "x", ""])] = torch.zeros(2, 3)
+    return save(tensors, facts)
+
+
+def _odd_tensor(tensor: Tensor, random: Random) -> Tensor:
+    return random.choice(
+        [
+            lambda: tensor.flatten(),
+            lambda: tensor[None],
+            lambda: tensor.mT if tensor.ndim > 1 else tensor.repeat(2),
+            lambda: tensor[:-1] if tensor.ndim else tensor[None],
+            lambda: tensor[:0] if tensor.ndim else tensor[None],
+            lambda: tensor.to(random.choice([torch.float64, torch.float16, torch.int64])),
+            lambda: torch.full_like(tensor, random.choice([0, -1, 1, 100])),
+            lambda: tensor * random.choice([-1, 1000, 1e30]),
+            lambda: tensor / 0,
+        ]
+    )()
+
+
 _CHANGES: dict[str, Callable[[bytes, Random], bytes]] = {
     ".json": _change_json,
     ".toml": _change_toml,
     ".csv": _change_cells,
     ".tsv": _change_cells,
+    ".safetensors": _change_tensors,
 }

@@ -42,6 +42,7 @@ from flic.flower.runner import SiloRunner
 from flic.flower.silo_folder import SiloFolder
 from flic.methods.protocol import ServerState
 from flic.runs import run_folder
+from flic.silos.joining import shared_by_run
 from flic.tables import Client, read_table, stream_table
 from flic.tables.draft import draft
 
@@ -534,22 +535,61 @@ RUN: dict[str, Any] = {
 
 def _run(root: Path) -> Target:
     """A run's folder: the report of it, and going on with it."""
-    config = resolve(RUN)
-    whole, half = root / "whole", root / "half"
-    for folder in (whole, half):
-        run_folder.create(folder, config)
-    run_folder.resume(whole)
-    with _stopped_after(1) as stop:
-        run_folder.resume(half, on_step=stop)
-    seeds = [_files(folder) for folder in (whole, half)]
+    return _runs(root, {"flic": RUN})
+
+
+def _runs(root: Path, kinds: Mapping[str, Mapping[str, Any]]) -> Target:
+    """Each kind of run, finished and not."""
+    seeds: list[Case] = []
+    configs = [resolve(raw) for raw in kinds.values()]
+    for name, config in zip(kinds, configs, strict=True):
+        whole, half = root / name / "whole", root / name / "half"
+        for folder in (whole, half):
+            run_folder.create(folder, config)
+        run_folder.resume(whole)
+        with _stopped_after(1) as stop:
+            run_folder.resume(half, on_step=stop)
+        seeds += [_files(folder) for folder in (whole, half)]
 
     def feed(folder: Path) -> None:
         # Under other settings it is another run, which may rightly take hours.
-        if run_folder.read_config(folder) == config:
+        if run_folder.read_config(folder) in configs:
             _flic("run", "--resume", folder, "--quiet")
             _flic("report", folder)
 
     return Target(seeds, feed, {})
+
+
+def _sealed_run(root: Path) -> Target:
+    """A run's folder with checksums made anew; a new site that joins it reads it, too."""
+    kinds = {
+        "flic": RUN,
+        "meta": {**RUN, "anchors": {"meta_classes": 2}},
+        "space": {**RUN, "method": "within-space"},
+        "linked": {**RUN, "method": "linked"},
+    }
+    target = _runs(root, kinds)
+
+    def feed(folder: Path) -> None:
+        for path in sorted((folder / "checkpoints").glob("[0-9]*.json")):
+            with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError):
+                _seal_commit(path)
+        target.feed(folder)
+        if run_folder.read_config(folder).method == RUN["method"]:
+            shared_by_run(folder)
+
+    return replace(target, feed=feed)
+
+
+def _seal_commit(path: Path) -> None:
+    """Make the checksums of a step right for whatever its files hold."""
+    outer = json.loads(path.read_bytes())
+    body = outer["commit"]
+    for name in body["files"]:
+        if (path.parent / name).is_file():  # those of earlier steps may be gone
+            body["files"][name] = digest((path.parent / name).read_bytes())
+    outer["sha256"] = digest_of(body)
+    path.write_text(json.dumps(outer))
 
 
 @contextmanager
@@ -616,6 +656,7 @@ MAKERS: dict[str, Callable[[Path], Target]] = {
     "requests": _requests,
     "replies": _replies,
     "run-folder": _run,
+    "sealed-run-folder": _sealed_run,
     "fitted-folder": _fitted,
     "sealed-fitted-folder": _sealed_fitted,
 }

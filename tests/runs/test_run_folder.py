@@ -5,14 +5,18 @@ import shutil
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 from made_trials import changed, trials
+from safetensors import safe_open
+from safetensors.torch import load_file, save
 
 from flic.config import resolve
-from flic.digests import digest_of_code
+from flic.digests import digest, digest_of_code
 from flic.engine.checkpoint import Commit
-from flic.errors import OtherRun, RunFolderError
+from flic.errors import DamagedCheckpoint, Diverged, OtherRun, RunFolderError
 from flic.page.from_run import report_of_run
 from flic.runs import run_folder
+from flic.silos.joining import shared_by_run
 from flic_paper.problems.store import save_arrays
 
 RAW = {
@@ -322,3 +326,107 @@ def test_the_width_of_stacks_may_change(interrupted, finished, nearly):
     edit(folder, "engine", "stack_width", 1)
     again = run_folder.resume(folder, workers=1)
     assert again.outcome.last.summary() == nearly(whole.outcome.last.summary())
+
+
+# ---- checkpoints with other tensors, and checksums that fit --------------------------------
+
+
+def sealed(folder, kind, change):
+    """Change the tensors of the last file of a kind, and make its checksum right again."""
+    path = max((folder / "checkpoints").glob(f"*.{kind}.safetensors"))
+    with safe_open(path, framework="pt") as opened:
+        facts = opened.metadata()
+    tensors = load_file(path)
+    change(tensors)
+    path.write_bytes(save(tensors, facts))
+    step = folder / "checkpoints" / f"{path.name[:5]}.json"
+    commit = Commit.parse(step.read_bytes())
+    files = {**commit.files, path.name: digest(path.read_bytes())}
+    step.write_bytes(commit.model_copy(update={"files": files}).dump())
+
+
+def lose(tensors):
+    del tensors[min(tensors)]
+
+
+def cut(tensors):
+    name = min(tensors)
+    tensors[name] = tensors[name][:-1].contiguous()
+
+
+def widen(tensors):
+    name = min(tensors)
+    tensors[name] = tensors[name].double()
+
+
+def add(tensors):
+    tensors[f"{min(tensors)}x"] = torch.zeros(1)
+
+
+def overflow(tensors):
+    tensors[min(tensors)] *= torch.inf
+
+
+METHODS = {
+    "flic-hl": {"method": "flic-hl"},
+    "meta-classes": {"method": "flic-hl", "anchors": {"meta_classes": 2}},
+    "within-space": {"method": "within-space"},
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("kind", ["0", "server"])
+@pytest.mark.parametrize(
+    "change", [lose, cut, widen, add, overflow], ids=lambda change: change.__name__
+)
+def test_other_tensors_are_refused_whatever_the_checksums_say(finished, name, kind, change):
+    folder = finished(**METHODS[name]).folder
+    sealed(folder, kind, change)
+    readers = [run_folder.resume, report_of_run]
+    readers += [shared_by_run] if METHODS[name]["method"] == "flic-hl" else []
+    for work in readers:
+        with pytest.raises(DamagedCheckpoint) as refused:
+            work(folder)
+        assert "expected the checkpoints as flic wrote them" in str(refused.value)
+
+
+def test_rows_that_overflow_are_not_drawn(finished):
+    folder = finished(**METHODS["flic-hl"]).folder
+    sealed(folder, "0", lambda tensors: [tensor.fill_(1e30) for tensor in tensors.values()])
+    with pytest.raises(Diverged, match="rows embedded by the last checkpoint are no longer finite"):
+        report_of_run(folder)
+
+
+@pytest.mark.parametrize("classes", [[0, 1, 2], [0, 0, 0], [0, -1, 1]])
+def test_a_map_to_other_meta_classes_is_refused(finished, classes):
+    folder = finished(**METHODS["meta-classes"]).folder
+    sealed(folder, "server", lambda tensors: tensors.update(meta_classes=torch.tensor(classes)))
+    with pytest.raises(DamagedCheckpoint, match="the shared 'meta_classes' is missing, unknown or"):
+        run_folder.resume(folder)
+
+
+def forge(folder, step, **changes):
+    path = folder / "checkpoints" / f"{step}.json"
+    path.write_bytes(Commit.parse(path.read_bytes()).model_copy(update=changes).dump())
+
+
+def test_a_client_whose_state_is_elsewhere_does_not_begin_anew(finished):
+    folder = finished().folder
+    last = Commit.parse((folder / "checkpoints" / "00003.json").read_bytes())
+    forge(folder, "00003", clients=dict.fromkeys(last.clients, "00003.server.safetensors"))
+    with pytest.raises(DamagedCheckpoint, match=r"it has no state of|is damaged"):
+        run_folder.resume(folder)
+
+
+def test_a_step_names_no_file_outside_its_folder(interrupted, tmp_path):
+    """Files that no step needs any more are removed: only checkpoints may be."""
+    folder, precious = interrupted(steps=3), tmp_path / "precious.txt"
+    precious.write_text("mine")
+    last = Commit.parse((folder / "checkpoints" / "00002.json").read_bytes())
+    outside = "../../precious.txt"
+    files = {**last.files, outside: digest(precious.read_bytes())}
+    forge(folder, "00002", files=files)
+    told = []
+    run_folder.resume(folder, on_damage=told.append)
+    assert "00002.json is damaged (it names the file '../../precious.txt')" in told[0]
+    assert precious.read_text() == "mine"

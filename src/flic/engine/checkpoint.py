@@ -10,6 +10,7 @@ commit made with other settings, data or code belongs to another run, and nothin
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,6 +31,8 @@ from flic.shapes import Named
 VERSION = 1
 CHECKPOINTS = "checkpoints"
 """Name of the journal's folder in a run folder."""
+
+_FILE = re.compile(r"\d{5,}\.(server|\d+)\.safetensors\Z")
 
 Origin = Mapping[str, str]
 """Origin of a run: "settings", "data", "code" or the like → SHA-256."""
@@ -59,7 +62,11 @@ class Commit(BaseModel, strict=True, frozen=True):
         if body["version"] != VERSION:
             raise ValueError(f"version {body['version']}, expected {VERSION}")
         stored(body["record"])
-        return cls.model_validate(body)
+        commit = cls.model_validate(body)
+        # What is not needed any more is removed, and nothing but checkpoints may be.
+        if strange := [f for f in (*commit.files, *commit.clients.values()) if not _FILE.match(f)]:
+            raise ValueError(f"it names the file {strange[0][:40]!r}")
+        return commit
 
 
 class DiskJournal:
@@ -98,7 +105,10 @@ class DiskJournal:
         where = {name: self._pending.get(name, self._place.get(name)) for name in names}
         found: dict[str, dict[str, Tensor]] = {}
         for file in {f for f in where.values() if f is not None}:
-            found |= self._read(file, [n for n, f in where.items() if f == file])
+            own = [n for n, f in where.items() if f == file]
+            found |= self._read(file, own)
+            if lacking := [name for name in own if name not in found]:
+                raise _damaged(self._folder / file, f"it has no state of {lacking[0]!r}")
         return [found.get(name) for name in names]
 
     def put(self, states: Mapping[str, Named]) -> None:
@@ -264,7 +274,7 @@ def finished_records(folder: Path) -> list[Record]:
     return records
 
 
-def _damaged(path: Path, error: Exception) -> DamagedCheckpoint:
+def _damaged(path: Path, error: object) -> DamagedCheckpoint:
     return DamagedCheckpoint(f"checkpoint file {path} is damaged ({error})")
 
 

@@ -29,7 +29,7 @@ from flic.methods.protocol import (
     Update,
     VisitContext,
 )
-from flic.shapes import Named
+from flic.shapes import Named, unlike_forms
 
 
 @dataclass(frozen=True)
@@ -98,18 +98,12 @@ class SiloEngine:
 
 def refuse_other_shared(silo: str, shared: Named, known: Named) -> None:
     """Refuse a shared part whose tensors differ from known ones in name, shape or type."""
-    both = {**known, **shared}
-    wrong = [name for name in both if _form(known.get(name)) != _form(shared.get(name))]
-    if wrong:
+    if wrong := unlike_forms(known, shared):
         raise FederationError(
             f"silo {silo!r} is sent {len(shared)} shared tensors, of which {wrong[0][:40]!r} is "
             f"missing, unknown or of another shape; expected {', '.join(known)}. Give coordinator "
             "and silos the same version of flic."
         )
-
-
-def _form(tensor: Tensor | None) -> tuple[torch.Size, torch.dtype] | None:
-    return None if tensor is None else (tensor.shape, tensor.dtype)
 
 
 def _anchors_of_few(engine: Engine, server: ServerState, least: int) -> set[str]:

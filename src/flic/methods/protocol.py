@@ -24,7 +24,7 @@ from flic.method_settings import MethodSettings
 from flic.networks.base import Embedding
 from flic.networks.descent import Losses
 from flic.notation import counted
-from flic.shapes import Named
+from flic.shapes import Named, unlike_forms
 
 Generators = Sequence[torch.Generator]
 """One generator per client of a stack."""
@@ -199,6 +199,13 @@ class Method(ABC):
     @abstractmethod
     def init_client(self, client: ClientData, embedding: Embedding) -> dict[str, Tensor]:
         """Private parameters of one client before its first visit, features unpadded."""
+
+    def unsound(self, shared: Named) -> list[str]:
+        """Names of shared tensors that no finished step leaves as they are.
+
+        A method that begins with other tensors than it goes on with has its own version.
+        """
+        return unlike_forms(self.init_server().shared, shared)
 
     def explain(self, server: ServerState) -> Sequence[str]:
         """Results that a person may want to know, as sentences."""

@@ -14,6 +14,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from flic.config import RunConfig
 from flic.data.client_data import FederatedData
 from flic.engine.checkpoint import CHECKPOINTS, DiskJournal
+from flic.engine.engine import Engine
 from flic.engine.traffic import ClientTraffic
 from flic.errors import RunFolderError
 from flic.files import MOST_BYTES, Counted, read_bytes
@@ -23,7 +24,7 @@ from flic.page.contents import Gain, Gains, Measure, Report, Round
 from flic.runs.latent import Reading, alignment, latent, read, traffic
 from flic.runs.loaded import data_of, engine_of
 from flic.runs.metrics import KEYS, Scores, scores_at
-from flic.runs.run_folder import alone_in, origin_of, read_config
+from flic.runs.run_folder import alone_in, origin_of, read_config, refuse_damaged
 from flic.settings import in_words
 
 REFERENCE = "local"
@@ -60,9 +61,11 @@ def report_of_run(folder: Path) -> Report:
     scores = _last_scores(folder)
     beside = {config.method: scores} | _beside(folder, config)
     data = data_of(config)
+    engine = engine_of(config, data)
     with alone_in(folder):
         journal = _journal(folder, config, data)
-        seen = _seen(config, data, journal)
+        refuse_damaged(folder, engine, journal)
+        seen = _seen(engine, journal, stack_width=config.engine.stack_width)
     done = [record["round"] for record in journal.records]
     # Of a damaged checkpoint, which is set aside, the notices say so.
     if not journal.notices and [own.round for own in rounds] != done:
@@ -91,13 +94,11 @@ def report_of_run(folder: Path) -> Report:
     )
 
 
-def _seen(config: RunConfig, data: FederatedData, journal: DiskJournal) -> Reading | None:
+def _seen(engine: Engine, journal: DiskJournal, *, stack_width: int) -> Reading | None:
     """The last checkpoint's reading of all rows; None for a method without networks."""
-    engine = engine_of(config, data)
     if not isinstance(engine.method, NetworkMethod) or journal.server is None:
         return None
-    width = config.engine.stack_width
-    return read(engine.clients, engine.method, journal, stack_width=width)
+    return read(engine.clients, engine.method, journal, stack_width=stack_width)
 
 
 def _round(record: Mapping[str, Any], key: str) -> Round:

@@ -16,6 +16,7 @@ from flic.data.task import Regression, Task
 from flic.engine.clients import Clients
 from flic.engine.journal import Journal
 from flic.engine.traffic import ClientTraffic, SentTensor
+from flic.errors import Diverged
 from flic.gaussians import Gaussian, wasserstein2_sq, wasserstein2_sq_interval
 from flic.methods.flic.algorithm import Flic
 from flic.methods.flic.anchors import FACTOR, MEAN, Anchors
@@ -200,6 +201,11 @@ def _kept(private: Iterable[str], gone: set[str]) -> list[str]:
 def latent(reading: Reading, *, seed: int) -> Latent:
     """Rows and anchors in the plane of the largest spread of training rows and anchors."""
     z = torch.cat([part.z for part in reading.parts]).double()
+    if not bool(z.isfinite().all()):
+        raise Diverged(
+            "rows embedded by the last checkpoint are no longer finite; expected numbers. Lower "
+            "training.optimiser.learning_rate, and start a new run in another folder."
+        )
     labels = [label for part in reading.parts for label in _labels(reading.task, part.y)]
     origin = [part for part in reading.parts for _ in range(len(part.z))]
     drawn = torch.randperm(len(z), generator=generator(seed, "report"))[:POINTS].sort().values

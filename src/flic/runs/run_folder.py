@@ -13,7 +13,7 @@ DIR/
 Every checkpoint records its settings, data and code; a run resumes only from its own.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from io import BytesIO
@@ -30,6 +30,7 @@ from flic.digests import digest_of, digest_of_code, environment
 from flic.engine.checkpoint import CHECKPOINTS, DiskJournal, Origin
 from flic.engine.cluster import Cluster
 from flic.engine.cluster_jobs import open_cluster_jobs
+from flic.engine.engine import Engine
 from flic.engine.journal import Journal, MemoryJournal
 from flic.engine.rounds import Schedule
 from flic.engine.runners import Jobs, local_rounds, open_jobs
@@ -38,11 +39,14 @@ from flic.errors import DamagedCheckpoint, RunFolderError
 from flic.files import alone_in, make_folder, read_json, write_atomically, write_json
 from flic.runs.loaded import Loaded, refuse_impossible
 from flic.runs.metrics import Outcome, Record, round_scores
+from flic.shapes import Named, unlike_forms
 
 OnStep = Callable[[Record, int, int], None]
 """Called after every step with its record, the number of all steps, and of those done."""
 
 TIMINGS = ("seconds", "cpu_seconds")
+
+STATES_AT_ONCE = 64  # clients whose private states are looked at together
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,7 @@ def resume(
             write_json(folder / "run.json", environment())
         for message in journal.notices:
             on_damage(message)
-        _refuse_damaged(folder, journal.records)
+        refuse_damaged(folder, loaded.engine, journal)
         jobs = _jobs_of(loaded, workers=workers, cluster=cluster)
         told = _advance(loaded, journal, jobs, on_step=on_step)
         notices = [*told, *loaded.notices]
@@ -150,17 +154,38 @@ def resume(
     return Finished(folder, outcome, journal.records, notices, _mean_ceiling(loaded.data))
 
 
-def _refuse_damaged(folder: Path, records: Sequence[Record]) -> None:
-    """Refuse records that are not those of a run, though their checksums are right."""
-    for number, record in enumerate(records):
+def refuse_damaged(folder: Path, engine: Engine, journal: Journal) -> None:
+    """Refuse checkpoints that are not those of the run, though their checksums are right."""
+    wrong = next(_damages(engine, journal), None) if journal.server is not None else None
+    if wrong is not None:
+        raise DamagedCheckpoint(
+            f"{folder}: {wrong}; expected the checkpoints as flic wrote them. Start the run anew "
+            "in another folder."
+        )
+
+
+def _damages(engine: Engine, journal: Journal) -> Iterator[str]:
+    """Everything in a run's journal that no step of it writes."""
+    for number, record in enumerate(journal.records):
         scores = record.get("scores", {})
         lacking = [key for key in ("stage", *TIMINGS) if key not in record]
         lacking += [f"scores of {name}" for name, own in scores.items() if not is_score(own)]
-        if lacking:
-            raise DamagedCheckpoint(
-                f"{folder}: step {number} has no {lacking[0]}; expected the checkpoints as flic "
-                "wrote them. Start the run anew in another folder."
-            )
+        yield from (f"step {number} has no {what}" for what in lacking)
+    method, clients = engine.method, engine.clients
+    shared = journal.server.shared if journal.server is not None else {}
+    odd = "is missing, unknown or not what the settings make"
+    yield from (f"the shared {name[:40]!r} {odd}" for name in method.unsound(shared))
+    yield from (f"the shared {name!r} is not finite" for name in _infinite(shared))
+    for names in clients.split(clients.names, stack_width=STATES_AT_ONCE):
+        for name, state in zip(names, journal.states(names), strict=True):
+            if state is not None:
+                own = method.init_client(clients[name], clients.architecture(name))
+                wrong = unlike_forms(own, state) or _infinite(state)
+                yield from (f"{n[:40]!r} of client {name!r} {odd}" for n in wrong)
+
+
+def _infinite(tensors: Named) -> list[str]:
+    return [name for name, value in tensors.items() if not bool(value.isfinite().all())]
 
 
 def origin_of(config: RunConfig, data: FederatedData) -> Origin:

@@ -21,8 +21,8 @@ from flic.engine.runners import one_thread
 from flic.errors import ConfigError
 from flic.files import alone_in
 from flic.method_settings import MethodSettings
-from flic.runs.loaded import data_of
-from flic.runs.run_folder import read_config
+from flic.runs.loaded import data_of, engine_of
+from flic.runs.run_folder import read_config, refuse_damaged
 from flic.silos.candidate import Candidate
 from flic.silos.candidates import CANDIDATES, FLIC
 from flic.silos.evaluator import Evaluator, Prior, Trial, work_through
@@ -165,19 +165,21 @@ def shared_by_run(folder: Path) -> SharedPart:
             f"{folder} is a run of {config.method}; expected one of "
             f"{' or '.join(get_args(FlicMethod))}, whose anchors a newcomer can use."
         )
+    data = data_of(config)
     with alone_in(folder):
-        server = DiskJournal(folder / CHECKPOINTS).server
-    if server is None:
+        journal = DiskJournal(folder / CHECKPOINTS)
+        refuse_damaged(folder, engine_of(config, data), journal)
+    if journal.server is None:
         raise ConfigError(
             f"{folder} has no finished step; expected a run with anchors. Go on with it first: "
             f"flic run --resume {folder}"
         )
-    task = data_of(config).task
+    task = data.task
     network = config.model_dump(mode="json", include={*MethodSettings.model_fields})
     raw = {"seed": config.seed, "network": network, "flic_method": config.method}
     settings = FitSettings.model_validate(raw)
     labels = tuple(map(str, range(task.num_classes))) if isinstance(task, Classification) else ()
-    shared = {name: tensor.to(torch.float32) for name, tensor in server.shared.items()}
+    shared = {name: tensor.to(torch.float32) for name, tensor in journal.server.shared.items()}
     return SharedPart(task, labels, settings, shared)
 
 

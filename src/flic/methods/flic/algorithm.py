@@ -39,7 +39,7 @@ from flic.methods.training import LossInputs
 from flic.networks.descent import Losses, descend
 from flic.networks.sharing.rule import under
 from flic.seeding import generator
-from flic.shapes import Named
+from flic.shapes import Named, unlike_forms
 
 SCHEMES: tuple[type[AnchorScheme], ...] = (ByResponse, ByMetaClass, ByClass)
 """Anchor schemes, of which the first that fits is taken; a new one is a file and an entry here."""
@@ -68,6 +68,13 @@ class Flic(NetworkMethod):
             dtype=self.dtype,
         )
         return ServerState(0, {**super().init_server().shared, **anchors, **self.scheme.initial()})
+
+    def unsound(self, shared: Named) -> list[str]:
+        known, beside = dict(self.init_server().shared), dict(shared)
+        for name in self.scheme.initial():
+            del known[name]
+        own = {name: beside.pop(name) for name in known if name in beside}
+        return unlike_forms(known, own) + self.scheme.unsound(beside)
 
     def average(self, name: str, entries: Sequence[Entry], *, active: int) -> Tensor:
         """WassersteinBarycenter over the holders of an anchor.  Paper: steps 19-20."""

@@ -33,7 +33,7 @@ from flic.methods.protocol import (
     weighted_mean,
 )
 from flic.notation import counted
-from flic.shapes import Named
+from flic.shapes import Named, unlike_forms
 
 MAP = "meta_classes"
 """Name under which the server shares the meta-class of each class, [C]."""
@@ -75,6 +75,12 @@ class ByMetaClass(ByClass):
         classes = self.population.task.num_outputs
         nothing = torch.zeros(classes * (classes - 1) // 2, dtype=self.dtype)
         return {DISTANCES: nothing, TOGETHER: nothing.clone()}
+
+    def unsound(self, beside: Named) -> list[str]:
+        known = torch.zeros(self.population.task.num_outputs, dtype=torch.int64)
+        if wrong := unlike_forms({MAP: known}, beside):
+            return wrong
+        return [] if {*beside[MAP].tolist()} == {*range(self.num_anchors)} else [MAP]
 
     def stages(self) -> list[Stage]:
         """A first stage that collects distances, if meta-classes are to be found."""

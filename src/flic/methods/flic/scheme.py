@@ -22,7 +22,7 @@ from flic.methods.flic.anchors import FACTOR, MEAN, Anchors
 from flic.methods.flic.losses import calibration_loss
 from flic.methods.flic.targets import Target, Targets, transport_targets
 from flic.methods.protocol import Population, Stage, VisitContext
-from flic.shapes import Named
+from flic.shapes import Named, unlike_forms
 
 Apply = Callable[[Tensor], Tensor]
 """g_θ of the working clients: from latent rows to scores or responses."""
@@ -59,6 +59,10 @@ class AnchorScheme(ABC):
     def initial(self) -> dict[str, Tensor]:
         """Shared tensors beside the anchors, before the first step."""
         return {}
+
+    def unsound(self, beside: Named) -> list[str]:
+        """Names of tensors beside the anchors that no finished step leaves as they are."""
+        return unlike_forms(self.initial(), beside)
 
     def stages(self) -> Sequence[Stage]:
         """Work of all clients before training."""
