@@ -3,7 +3,7 @@
 A preset fills the method's settings; the file overrides single keys of it; `--set` overrides both.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from flic.method_settings import MethodSettings, refuse_endless
 from flic.methods import METHODS
 from flic.networks.sharing import RULES
 from flic.presets import PRESETS
-from flic.settings import Section, assigned, merge, read_toml, validated
+from flic.settings import Section, assigned, merge, read_toml, source_of, validated
 
 
 class EvaluationConfig(Section):
@@ -121,6 +121,7 @@ def resolve(raw: Mapping[str, Any], *, source: str = "configuration") -> RunConf
     return config
 
 
-def load_config(path: Path, assignments: Iterable[str] = ()) -> RunConfig:
+def load_config(path: Path, assignments: Sequence[str] = ()) -> RunConfig:
     """Configuration from a TOML file, with `key=value` assignments on top."""
-    return resolve(assigned(read_toml(path), assignments), source=str(path))
+    source = source_of(path, assignments)
+    return resolve(assigned(read_toml(path), assignments), source=source)

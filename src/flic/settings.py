@@ -133,6 +133,12 @@ def assigned(raw: Mapping[str, Any], assignments: Iterable[str] | None) -> dict[
     return found
 
 
+def source_of(place: object, assignments: Iterable[str] | None) -> str:
+    """Where settings come from, for an error: a file, and the assignments on top of it."""
+    sets = [f"--set {_cut(text)}" for text in assignments or ()]
+    return f"{place}, with {' '.join(sets)}" if sets else str(place)
+
+
 def refuse_beyond_memory(needed: Mapping[str, int], *, source: str) -> None:
     """Refuse what does not fit into this machine's memory; `needed` has the least bytes by part.
 

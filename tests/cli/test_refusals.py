@@ -88,6 +88,8 @@ def test_settings(flic_here, config, settings, expected):
     assert said.code == 2
     assert said.err.startswith("flic: ")
     assert [words for words in expected if words not in said.err] == [], said.err
+    if str(config) in said.err:  # the file is blamed, and what was typed beside it
+        assert [own for own in settings if f"--set {own[:200]}" not in said.err] == []
 
 
 def test_settings_refused_late_leave_no_folder(flic_here, config, tmp_path):
@@ -99,7 +101,7 @@ def test_settings_in_a_process_of_its_own(flic, config, tmp_path):
     said = flic("run", config, "--set", "training.round=3", "--set", "seed=-1", "--out", "one")
     assert said.code == 2
     heading, round, seed = said.err.splitlines()
-    assert heading == f"flic: {config}:"
+    assert heading == f"flic: {config}, with --set training.round=3 --set seed=-1:"
     assert round.startswith("  training.round: unknown key; expected one of rounds, ")
     assert seed == "  seed: got -1; expected 0 or more"
     assert not (tmp_path / "one").exists()

@@ -93,6 +93,7 @@ def test_settings_of_a_fit(refused, place, setting, code, expected):
 def test_assignments(refused):
     command = ["fit", "federation.toml", "--out", "new", "--set"]
     refused(2, "--set 'repeats': expected key=value", *command, "repeats")
+    refused(2, "federation.toml, [fit], with --set repeats=x: repeats:", *command, "repeats=x")
     refused(2, "repeats: got 0; expected 2 or more", *command, "repeats=0")
 
 

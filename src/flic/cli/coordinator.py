@@ -82,11 +82,12 @@ def init(
     need_flower("coordinator init")
     from flic.flower.federation_settings import federation_settings
     from flic.flower.ops.deployment import Address, Deployment
-    from flic.settings import assigned
+    from flic.settings import assigned, source_of
 
     named = {"method": method, "rounds": rounds, "seed": seed, "classes": split_names(classes)}
     given = {key: value for key, value in named.items() if value is not None}
-    settings = federation_settings(assigned({}, set_) | given, source="flic coordinator init")
+    source = source_of("flic coordinator init", set_)
+    settings = federation_settings(assigned({}, set_) | given, source=source)
     place = Address(hosts=tuple(host or ["localhost"]), port=port, insecure=insecure)
     made = Deployment.create(folder, settings, place)
     typer.echo(f"made {folder}; start it with: flic coordinator start {folder}")

@@ -59,13 +59,14 @@ def fit(
 
 def _loaded(file: Path, assignments: list[str] | None) -> "tuple[TableFederation, FitSettings]":
     """Tables that a federation.toml describes, and the settings of its fit."""
-    from flic.settings import assigned
+    from flic.settings import assigned, source_of
     from flic.silos.fit_settings import fit_settings
     from flic.tables import load_tables, read_federation
 
     description = read_federation(file)
     raw = assigned(description.fit, assignments)
-    settings = fit_settings(raw, task=description.task, source=f"{file}, [fit]")
+    source = source_of(f"{file}, [fit]", assignments)
+    settings = fit_settings(raw, task=description.task, source=source)
     return load_tables(description, file.parent), settings
 
 

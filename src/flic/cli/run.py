@@ -102,8 +102,7 @@ def run(
             folder, loaded = resume, _load(resume)
         else:
             assert config is not None
-            extra = [] if seed is None else [f"seed={seed}"]
-            folder, loaded = _create(config, [*(set_ or []), *extra], out)
+            folder, loaded = _create(config, set_ or [], seed, out)
         finished = show_run(folder, loaded, workers=workers, cluster=opened, quiet=quiet)
     _show(finished, loaded.config)
 
@@ -116,13 +115,16 @@ def _load(folder: Path) -> "Loaded":
     return Loaded.of(read_config(folder))
 
 
-def _create(config: Path, assignments: list[str], out: Path | None) -> tuple[Path, "Loaded"]:
+def _create(
+    config: Path, assignments: list[str], seed: int | None, out: Path | None
+) -> tuple[Path, "Loaded"]:
     """A new run and its folder."""
     from flic.config import load_config
     from flic.runs.run_folder import create
 
     settings = load_config(config, assignments)
-    settings = settings.for_method(settings.method, seed=settings.seed)
+    own_seed = settings.seed if seed is None else seed
+    settings = settings.for_method(settings.method, seed=own_seed)
     folder = out or default_folder(settings.method)
     return folder, create(folder, settings)
 
