@@ -21,6 +21,7 @@ _PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')"""
 _LONG_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MOST_LEVELS}}}")
 
 _SHOWN = 200  # letters of a bad value
+_SHOWN_KEYS = 4  # of many changed ones
 
 _MOST_GIGABYTES = 10**9  # more would tell a reader nothing
 
@@ -137,6 +138,26 @@ def source_of(place: object, assignments: Iterable[str] | None) -> str:
     """Where settings come from, for an error: a file, and the assignments on top of it."""
     sets = [f"--set {_cut(text)}" for text in assignments or ()]
     return f"{place}, with {' '.join(sets)}" if sets else str(place)
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Keys whose values differ, such as "seed: 0 became 1"; of many, the first few."""
+    old, new = _flat(before), _flat(after)
+    changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    said = [f"{key}: {old.get(key, 'nothing')} became {new.get(key, 'nothing')}" for key in changed]
+    more = [f"and {len(said) - _SHOWN_KEYS} more"] if len(said) > _SHOWN_KEYS else []
+    return ", ".join([*map(_cut, said[:_SHOWN_KEYS]), *more])
+
+
+def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, str]:
+    """Values as JSON by their dotted keys."""
+    found: dict[str, str] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            found |= _flat(value, f"{above}{key}.")
+        else:
+            found[f"{above}{key}"] = json.dumps(value, default=str)
+    return found
 
 
 def refuse_beyond_memory(needed: Mapping[str, int], *, source: str) -> None:

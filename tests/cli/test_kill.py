@@ -43,7 +43,7 @@ def start(tmp_path):
 
 
 def steps(folder):
-    return len(list((folder / "checkpoints").glob("*.json")))
+    return len(list((folder / "checkpoints").glob("[0-9]*.json")))
 
 
 def wait_for(condition, process):

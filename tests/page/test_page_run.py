@@ -260,7 +260,7 @@ def test_a_client_of_another_run_is_named(finished):
 
 def test_checkpoints_of_many_levels_are_set_aside(finished):
     folder = finished()
-    for path in (folder / "checkpoints").glob("*.json"):
+    for path in (folder / "checkpoints").glob("[0-9]*.json"):
         path.write_text(DEEP)
     assert any("checkpoint" in note for note in report_of_run(folder).notes)
 

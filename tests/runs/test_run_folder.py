@@ -16,6 +16,7 @@ from flic.engine.checkpoint import Commit
 from flic.errors import DamagedCheckpoint, Diverged, OtherRun, RunFolderError
 from flic.page.from_run import report_of_run
 from flic.runs import run_folder
+from flic.settings import differences
 from flic.silos.joining import shared_by_run
 from flic_paper.problems.store import save_arrays
 
@@ -238,14 +239,28 @@ def test_edited_settings_are_not_gone_on_with(interrupted, section, key, value):
     folder = interrupted()
     edit(folder, section, key, value)
     said = refusal(folder)
-    assert "00000.json was not made with the settings that the run has now" in said
+    assert f"00000.json was not made with the settings that the run has now ({section}." in said
+    assert f"{section}.{key}: " in said
+    assert f" became {json.dumps(value)}); expected" in said
     assert "start a new run in another folder" in said
 
 
 def test_with_another_seed_the_data_are_others_too(interrupted):
     folder = interrupted()
     edit(folder, None, "seed", 4)
-    assert "not made with the settings and the data that" in refusal(folder)
+    said = refusal(folder)
+    assert "not made with the settings and the data that the run has now (seed: 3 became 4)" in said
+    (folder / "checkpoints" / "settings.json").unlink()  # nor are there any in an older folder
+    assert "not made with the settings and the data that the run has now; exp" in refusal(folder)
+
+
+def test_of_many_changes_the_first_are_named():
+    before = {"a": {"b": 1, "c": 2}, "d": [1], **{f"k{i}": i for i in range(9)}}
+    after = {"a": {"b": 1}, "d": [2], "e": None, **{f"k{i}": -i for i in range(9)}}
+    assert differences(before, before) == ""
+    assert differences(before, after) == (
+        "a.c: 2 became nothing, d: [1] became [2], k1: 1 became -1, k2: 2 became -2, and 7 more"
+    )
 
 
 def test_a_finished_run_with_an_edited_seed_is_neither_reported_nor_written_anew(finished):
@@ -261,7 +276,7 @@ def test_checkpoints_of_another_run_are_not_gone_on_with(interrupted):
         interrupted("other", training={**RAW["training"], "batch_size": 7}),
     )
     shutil.copytree(other / "checkpoints", own / "checkpoints", dirs_exist_ok=True)
-    assert "not made with the settings that" in refusal(own)
+    assert "that the run has now (training.batch_size: 7 became" in refusal(own)
 
 
 def test_a_single_step_of_another_run_is_found(interrupted):

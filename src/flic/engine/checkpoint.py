@@ -1,6 +1,7 @@
 """A journal on disk: every step is committed by one atomic rename, and survives `kill -9`.
 
 checkpoints/
+  settings.json         the settings of the run, to name those that are changed later
   00007.json            the commit: record, SHA-256 of every file it needs, and of what made it
   00007.server.safetensors
   00007.0.safetensors   private states of the clients that changed, stack by stack
@@ -14,6 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 from safetensors import SafetensorError, safe_open
@@ -23,14 +25,23 @@ from torch import Tensor
 from flic.digests import digest, digest_of
 from flic.engine.journal import Record, stored
 from flic.errors import DamagedCheckpoint, OtherRun
-from flic.files import make_folder, parse_json, read_bytes, write_atomically
+from flic.files import (
+    make_folder,
+    parse_json,
+    read_bytes,
+    read_json,
+    write_atomically,
+    write_json,
+)
 from flic.methods.protocol import ServerState
-from flic.settings import in_words
+from flic.settings import differences, in_words
 from flic.shapes import Named
 
 VERSION = 1
 CHECKPOINTS = "checkpoints"
 """Name of the journal's folder in a run folder."""
+
+SETTINGS = "settings.json"
 
 _FILE = re.compile(r"\d{5,}\.(server|\d+)\.safetensors\Z")
 
@@ -72,16 +83,22 @@ class Commit(BaseModel, strict=True, frozen=True):
 class DiskJournal:
     """Journal of one run in a folder."""
 
-    def __init__(self, folder: Path, origin: Origin | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        origin: Origin | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
         """Open the journal of the run with this origin; None accepts any run.
 
-        A damaged last commit is set aside (see `notices`).
+        A damaged last commit is set aside (see `notices`). A copy of `settings`, whose digest the
+        origin has, is kept, so that a refusal can name those that changed.
 
         Raises:
             OtherRun: a commit has another origin.
         """
         self._folder = folder
-        self._origin = origin or {}
+        self._origin, self._settings = origin or {}, settings
         make_folder(folder)
         self.notices: list[str] = []
         self.server: ServerState | None = None
@@ -125,6 +142,8 @@ class DiskJournal:
     def commit(self, server: ServerState, record: Record) -> None:
         """Finish the step."""
         number = len(self._commits)
+        if number == 0 and self._settings is not None:
+            write_json(self._folder / SETTINGS, self._settings)
         shared = {name: value.contiguous() for name, value in server.shared.items()}
         self._write(_server_file(number), save(shared, {"round": str(server.round)}))
         # Through JSON, so that a record reads the same before and after a resume.
@@ -223,9 +242,21 @@ class DiskJournal:
                 path = self._folder / _commit_file(commit.number)
                 raise OtherRun(
                     f"checkpoint {path} was not made with the {' and the '.join(other)} that the "
-                    "run has now; expected the same, or what is reported would not be what was "
-                    "computed. Put back what was changed, or start a new run in another folder."
+                    f"run has now{self._changes(commit)}; expected the same, or what is "
+                    "reported would not be what was computed. Put back what was changed, or start "
+                    "a new run in another folder."
                 )
+
+    def _changes(self, commit: Commit) -> str:
+        """Settings that differ from those of a commit, in brackets, as far as is known."""
+        try:
+            before = read_json(self._folder / SETTINGS)
+        except (OSError, ValueError):
+            return ""
+        if self._settings is None or digest_of(before) != commit.origin.get("settings"):
+            return ""
+        said = differences(before, self._settings)
+        return f" ({said})" if said else ""
 
     def _sweep(self) -> None:
         """Remove the files of an interrupted step."""

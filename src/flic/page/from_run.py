@@ -24,7 +24,7 @@ from flic.page.contents import Gain, Gains, Measure, Report, Round
 from flic.runs.latent import Reading, alignment, latent, read, traffic
 from flic.runs.loaded import data_of, engine_of
 from flic.runs.metrics import KEYS, Scores, scores_at
-from flic.runs.run_folder import alone_in, origin_of, read_config, refuse_damaged
+from flic.runs.run_folder import alone_in, open_journal, read_config, refuse_damaged
 from flic.settings import in_words
 
 REFERENCE = "local"
@@ -192,11 +192,9 @@ def _read(path: Path, kind: type[T]) -> T:
 
 def _journal(folder: Path, config: RunConfig, data: FederatedData) -> DiskJournal:
     """The run's checkpoints; the code may have changed, but not the settings or the data."""
-    place = folder / CHECKPOINTS
-    if not place.is_dir():
-        raise _unfinished(folder, place)
-    origin = origin_of(config, data)
-    return DiskJournal(place, {what: origin[what] for what in ("settings", "data")})
+    if not (folder / CHECKPOINTS).is_dir():
+        raise _unfinished(folder, folder / CHECKPOINTS)
+    return open_journal(folder, config, data, any_code=True)
 
 
 def _unfinished(folder: Path, path: Path) -> RunFolderError:

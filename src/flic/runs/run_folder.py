@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from flic.config import RunConfig, validate
 from flic.data.client_data import FederatedData
 from flic.digests import digest_of, digest_of_code, environment
-from flic.engine.checkpoint import CHECKPOINTS, DiskJournal, Origin
+from flic.engine.checkpoint import CHECKPOINTS, DiskJournal
 from flic.engine.cluster import Cluster
 from flic.engine.cluster_jobs import open_cluster_jobs
 from flic.engine.engine import Engine
@@ -39,6 +39,7 @@ from flic.errors import DamagedCheckpoint, RunFolderError
 from flic.files import alone_in, make_folder, read_json, write_atomically, write_json
 from flic.runs.loaded import Loaded, refuse_impossible
 from flic.runs.metrics import Outcome, Record, round_scores
+from flic.settings import differences
 from flic.shapes import Named, unlike_forms
 
 OnStep = Callable[[Record, int, int], None]
@@ -104,10 +105,12 @@ def begin(folder: Path, config: RunConfig) -> Loaded:
     """Make a folder for a run, or accept one that already has the same run; return the run."""
     if not (folder / "config.json").exists():
         return create(folder, config)
-    if read_config(folder) != config:
+    held = read_config(folder)
+    if held != config:
+        changes = differences(held.model_dump(mode="json"), config.model_dump(mode="json"))
         raise RunFolderError(
-            f"{folder} holds a run with other settings; expected the same or an empty folder. "
-            "Choose another folder with --out."
+            f"{folder} holds a run with other settings ({changes}); expected the same or "
+            "an empty folder. Choose another folder with --out."
         )
     return Loaded.of(config)
 
@@ -141,7 +144,7 @@ def resume(
     """
     loaded = loaded or Loaded.of(read_config(folder))
     with alone_in(folder):
-        journal = DiskJournal(folder / CHECKPOINTS, origin_of(loaded.config, loaded.data))
+        journal = open_journal(folder, loaded.config, loaded.data)
         if not (folder / "run.json").exists():
             write_json(folder / "run.json", environment())
         for message in journal.notices:
@@ -188,15 +191,19 @@ def _infinite(tensors: Named) -> list[str]:
     return [name for name, value in tensors.items() if not bool(value.isfinite().all())]
 
 
-def origin_of(config: RunConfig, data: FederatedData) -> Origin:
-    """Origin of a run's figures; the width of its stacks is no part of it."""
+def open_journal(
+    folder: Path, config: RunConfig, data: FederatedData, *, any_code: bool = False
+) -> DiskJournal:
+    """Journal of a run; steps of other settings, data or code are refused.
+
+    The width of stacks is no part of the settings: it changes no figure.
+    """
     engine = config.engine.model_copy(update={"stack_width": 1})
     settings = config.model_copy(update={"engine": engine}).model_dump(mode="json")
-    return {
-        "settings": digest_of(settings),
-        "data": data.digest,
-        "code": digest_of_code(),
-    }
+    origin = {"settings": digest_of(settings), "data": data.digest}
+    if not any_code:
+        origin["code"] = digest_of_code()
+    return DiskJournal(folder / CHECKPOINTS, origin, settings)
 
 
 def simulate(config: RunConfig, data: FederatedData | None = None) -> Outcome:
