@@ -1,9 +1,13 @@
 """Files are read with an end: ordinary ones alone, so many bytes, so many levels."""
 
 import os
+import re
+from pathlib import Path
 
 import pytest
 
+import flic
+import flic_paper
 from flic.errors import ConfigError
 from flic.files import Counted, parse_json, read_bytes, read_json
 from flic.settings import parse_assignment, read_toml
@@ -101,3 +105,17 @@ def test_an_assignment_has_few_levels_and_is_told_in_short():
         parse_assignment("a." * 20_000 + "a=1")
     assert len(str(told.value)) < 400
     assert parse_assignment("a=" + "[" * 20_000) == {"a": "[" * 20_000}
+
+
+SOURCES = [
+    path
+    for package in (flic, flic_paper)
+    for path in Path(package.__file__).parent.rglob("*.py")
+    if path.name != "files.py"
+]
+PAST_WRITE_JSON = re.compile(r"json\.dumps\([^\n]*indent=1\)\.encode\(\)")
+
+
+def test_one_function_writes_json_for_people():
+    found = [str(path) for path in SOURCES if PAST_WRITE_JSON.search(path.read_text())]
+    assert found == []

@@ -29,7 +29,7 @@ from flic.config import validate
 from flic.digests import environment
 from flic.engine.runners import leave_with_parent
 from flic.errors import ConfigError, FlicError, RunFolderError
-from flic.files import read_json, write_atomically
+from flic.files import read_json, write_atomically, write_json
 from flic_paper.studies import STUDIES
 from flic_paper.study import Cell, CellContext, Scope, Study
 
@@ -41,7 +41,7 @@ def open_folder(study: Study, scope: Scope, folder: Path) -> None:
     wanted = {"study": study.name, "quick": scope.quick}
     path = folder / "study.json"
     if path.exists():
-        found = _read_json(path)
+        found = _read_object(path)
         if found != wanted:
             raise RunFolderError(
                 f"{folder} holds {_describe(found)}; expected {_describe(wanted)} or an empty "
@@ -56,15 +56,15 @@ def open_folder(study: Study, scope: Scope, folder: Path) -> None:
         raise RunFolderError(
             f"--out: got {folder}, but {file} is a file; expected a folder. Name another."
         ) from None
-    _write_json(folder / "environment.json", {**environment(), "cores": os.cpu_count()})
-    _write_json(path, wanted)
+    write_json(folder / "environment.json", {**environment(), "cores": os.cpu_count()})
+    write_json(path, wanted)
 
 
 def _describe(found: dict[str, Any]) -> str:
     return f"the {'quick' if found.get('quick') else 'full'} study {found.get('study')!r}"
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_object(path: Path) -> dict[str, Any]:
     try:
         found = read_json(path)
         if not isinstance(found, dict):
@@ -181,7 +181,7 @@ def kept(folder: Path, cell: Cell) -> dict[str, Any] | None:
     path = _result_file(folder, cell)
     if not path.exists():
         return None
-    found = _read_json(path)
+    found = _read_object(path)
     if found.get("revision", 1) != cell.revision:
         return None
     if not _same(found.get("settings"), json.loads(json.dumps(cell.settings))):
@@ -217,7 +217,3 @@ def _result_file(folder: Path, cell: Cell) -> Path:
 def _path(cell: Cell) -> str:
     """A cell's key as a path that every file system accepts."""
     return re.sub(r"[^\w./@-]+", "-", cell.key)
-
-
-def _write_json(path: Path, value: object) -> None:
-    write_atomically(path, json.dumps(value, indent=1).encode())

@@ -265,6 +265,15 @@ def test_a_damaged_file_is_named(silo, settings, file):
     east.train(moved(server, 2), settings, run=RUN)
 
 
+@pytest.mark.parametrize("content", ["[1", "[1]", "[" * 100_000])
+def test_damaged_links_are_named(silo, settings, content):
+    east = silo("east")
+    east.train(initial(settings), settings, run=RUN)
+    (east.folder / "runs" / RUN / "links.json").write_text(content)
+    with pytest.raises(DamagedModel, match=r"links\.json"):
+        east.status()
+
+
 @pytest.mark.parametrize("part", ["private.", "shared."])
 def test_a_file_of_another_network_is_refused(silo, settings, part):
     east, server = silo("east"), initial(settings)

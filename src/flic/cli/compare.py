@@ -1,6 +1,5 @@
 """`flic compare`: compares several methods and seeds on the same federations."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -22,7 +21,7 @@ from flic.cli.run import (
 )
 from flic.cli.screen import StepDisplay, percent, say, table
 from flic.errors import ConfigError
-from flic.files import write_atomically
+from flic.files import write_json
 from flic.methods import METHODS
 from flic.notation import counted
 
@@ -129,8 +128,7 @@ def _compare(done: "Done", problem: str, reference: str, folder: Path) -> None:
         for (name, seed), one in done.items()
     ]
     rows = compare_cells(cells, reference=reference)
-    content = json.dumps([row.summary() for row in rows], indent=1).encode()
-    write_atomically(folder / "comparison.json", content)
+    write_json(folder / "comparison.json", [row.summary() for row in rows])
     measure = cells[0].outcome.last.measure
     _show(f"Test {measure}, {problem}", rows, reference)
     ceilings = [one.ceiling for one in done.values() if one.ceiling is not None]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from flic.errors import ConfigError, RunFolderError
-from flic.files import parse_json, read_bytes, write_json
+from flic.files import read_json, write_json
 from flic.flower.log import note
 
 SILOS, OFFENCES = "silos.json", "offences.json"
@@ -137,7 +137,7 @@ def _name_of(silos: Mapping[str, int], node: int) -> str:
 def read_object(path: Path) -> dict[str, Any]:
     """An object that the coordinator wrote."""
     try:
-        found = parse_json(read_bytes(path))
+        found = read_json(path)
     except (ValueError, OSError) as error:
         raise damaged(path, error) from error
     if not isinstance(found, dict):

@@ -10,7 +10,6 @@ RUN/
 The last two rounds are kept, so that a request that is repeated gets the same answer.
 """
 
-import json
 import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -30,7 +29,7 @@ from safetensors.torch import save as save_tensors
 from flic.data.client_data import ClientData, Split
 from flic.data.schema import FeatureSchema
 from flic.errors import DamagedModel
-from flic.files import read_json, write_atomically
+from flic.files import read_json, write_atomically, write_json
 from flic.flower.federation_settings import FederationSettings, federation_settings
 from flic.flower.pooling import KEY_BYTES, LAST, SPACE, feature_keys
 from flic.flower.silo_engine import SiloEngine
@@ -98,7 +97,7 @@ class SiloRun:
         digests = row_digests(silo.data.train.x.numpy(), silo.data.train.y.numpy())
         write_atomically(folder / TRAINED, digests.tobytes())
         write_atomically(folder / ROWS, _packed(rows))
-        write_atomically(folder / FACTS, json.dumps(facts, indent=1).encode())
+        write_json(folder / FACTS, facts)
 
     @classmethod
     def open(cls, folder: Path) -> "SiloRun":
@@ -172,7 +171,7 @@ class SiloRun:
             "holders": with_others,
             "notes": sentences({self.name: self.encoder}, {self.name: known}),
         }
-        write_atomically(self.folder / LINKS, json.dumps(told, indent=1).encode())
+        write_json(self.folder / LINKS, told)
         own = in_own_units(known.model(), silo)
         write_atomically(_state(self.folder, LAST), _packed(own))
 
@@ -189,7 +188,10 @@ class SiloRun:
     @property
     def _links(self) -> dict[str, Any]:
         path = self.folder / LINKS
-        return json.loads(path.read_bytes()) if path.exists() else {}
+        try:
+            return dict(read_json(path)) if path.exists() else {}
+        except (ValueError, TypeError, OSError) as error:
+            raise _damaged(path, error) from error
 
     def private(self, round: int, silo: SiloEngine) -> Named:
         """Private parameters after a round, which must be of the silo's own network."""
