@@ -18,8 +18,8 @@ from flic.flower.announcement import announce
 from flic.flower.log import events
 from flic.flower.messages import RAW
 from flic.flower.ops.benchmark import simulated
+from flic.flower.run_request import is_requested, request_run
 from flic.flower.server_app import app, conduct
-from flic.flower.wanted import is_wanted, want
 from flic.settings import merge
 
 
@@ -404,13 +404,13 @@ def test_losses_too_large_to_be_averaged_are_refused(here):
 
 def test_without_a_quorum_a_round_is_repeated_and_then_the_run_stops(here, undisturbed):
     place = here(quorum=3)
-    want(place.folder)
+    request_run(place.folder)
     place.go(1)
     place.grid.away = {"east"}
     with pytest.raises(FederationError, match=r"east: not connected.* Tried 3 times"):
         place.go()
     assert len(records(place)) == 1
-    assert not is_wanted(place.folder)
+    assert not is_requested(place.folder)
     tries = [line["tries"] for line in events(place.folder) if line["event"] == "quorum"]
     assert tries == [1, 2, 3]
     problem = place.coordinator.status()["problem"]
@@ -441,7 +441,7 @@ def test_too_few_silos_for_a_quorum_are_said_before_anyone_works(here):
 @pytest.mark.parametrize("when", ["between rounds", "in a round", "in an evaluation"])
 def test_a_coordinator_that_is_killed_goes_on_to_the_same_result(here, undisturbed, when):
     place = here(evaluate_every=1)
-    want(place.folder)
+    request_run(place.folder)
 
     def killed(name, round, content):
         trains = "data" in content["numbers"]
@@ -456,10 +456,10 @@ def test_a_coordinator_that_is_killed_goes_on_to_the_same_result(here, undisturb
         with pytest.raises(KeyboardInterrupt):
             place.go()
         assert len(records(place)) == 1
-    assert is_wanted(place.folder)
+    assert is_requested(place.folder)
     place.grid.change = lambda name, round, content: content
     place.go()
-    assert not is_wanted(place.folder)
+    assert not is_requested(place.folder)
     same(shared(place), undisturbed.server.shared)
     timeless = {"seconds": 0, "cpu_seconds": 0}
     plain = [{**r, **timeless} for r in records(place)]

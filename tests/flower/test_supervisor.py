@@ -16,7 +16,7 @@ from flic.flower.coordinator_folder import Coordinator
 from flic.flower.federation_settings import FederationSettings
 from flic.flower.ops.processes import Service, environment
 from flic.flower.ops.run_follower import RunFollower
-from flic.flower.wanted import is_wanted
+from flic.flower.run_request import is_requested
 
 pytestmark = [
     pytest.mark.process,
@@ -172,14 +172,14 @@ def test_who_follows_a_run_starts_a_coordinator_that_was_killed_and_no_other(ser
         begin()
         wait_for(lambda: "child" in (service.facts() or {}))
         following = pool.submit(follow)
-        wait_for(lambda: is_wanted(folder))
+        wait_for(lambda: is_requested(folder))
         os.kill(service.facts()["pid"], signal.SIGKILL)
         wait_for(lambda: len(began) == 2)
         wait_for(lambda: "child" in (service.facts() or {}))
         service.stop()  # as whoever wants it to end
         following.result(30)
     assert len(began) == 2
-    assert is_wanted(folder)  # so that it goes on when the coordinator is started again
+    assert is_requested(folder)  # so that it goes on when the coordinator is started again
 
 
 def test_a_second_one_is_refused(service, tmp_path):

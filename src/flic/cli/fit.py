@@ -13,8 +13,8 @@ from flic.cli.screen import StepDisplay, notice, say, table
 from flic.notation import json_values
 
 if TYPE_CHECKING:
+    from flic.silos.fit_cache import FitCache
     from flic.silos.fit_settings import FitSettings
-    from flic.silos.shelf import Shelf
     from flic.tables import TableFederation
 
 SHOWN = 10
@@ -36,16 +36,16 @@ def fit(
     """
     need_pandas("fit")
     from flic.silos import folder
+    from flic.silos.fit_cache import FitCache
     from flic.silos.fitting import fit as fit_tables
-    from flic.silos.shelf import Shelf
 
     folder.refuse_occupied(out)
     tables, settings = _loaded(file, set_)
-    shelf = Shelf.of(folder.unfinished(out), tables, settings)
+    cache = FitCache.of(folder.unfinished(out), tables, settings)
     if not quiet:
-        _tell_before(tables, shelf)
+        _tell_before(tables, cache)
     with StepDisplay("fit", quiet=quiet or format == "json") as display:
-        fitted = fit_tables(tables, settings, workers=workers, on_step=display.advance, shelf=shelf)
+        fitted = fit_tables(tables, settings, workers=workers, on_step=display.advance, cache=cache)
     # Shown before it is saved, so that a full disk does not lose it.
     if format == "json":
         say(json.dumps(json_values(fitted.verdict.dump()), ensure_ascii=False))
@@ -70,12 +70,12 @@ def _loaded(file: Path, assignments: list[str] | None) -> "tuple[TableFederation
     return load_tables(description, file.parent), settings
 
 
-def _tell_before(tables: "TableFederation", shelf: "Shelf") -> None:
+def _tell_before(tables: "TableFederation", cache: "FitCache") -> None:
     """Show the notices about the tables, and whether an interrupted fit goes on."""
     for message in tables.notices:
         notice(message)
-    if shelf.is_begun:
-        notice(f"going on with what an interrupted fit left in {shelf.folder.parent}")
+    if cache.is_begun:
+        notice(f"going on with what an interrupted fit left in {cache.folder.parent}")
 
 
 def _tell(found: Sequence[str], *, quiet: bool) -> None:

@@ -26,7 +26,7 @@ from flic.flower.linked_rules import LinkedRules
 from flic.flower.log import events, note
 from flic.flower.members import Members, damaged, read_object
 from flic.flower.rules import Rules
-from flic.flower.wanted import release
+from flic.flower.run_request import clear_request
 from flic.methods.protocol import ServerState, Step
 
 FACTS = "federation.json"
@@ -175,4 +175,4 @@ class Coordinator:
     def stop(self, message: str) -> None:
         """Log why the run cannot go on, and have it begun no more."""
         note(self.folder, "stopped", round=self.server.round, message=message)
-        release(self.folder)
+        clear_request(self.folder)

@@ -20,8 +20,8 @@ from flic.flower.coordinator_folder import Coordinator
 from flic.flower.exchange import Asked, Request
 from flic.flower.messages import pack_request, read_reply
 from flic.flower.patches import cap_tensors, cap_upload_wait
+from flic.flower.run_request import clear_request
 from flic.flower.runner import SiloRunner
-from flic.flower.wanted import release
 from flic.methods.protocol import ServerState
 
 app = ServerApp()
@@ -55,7 +55,7 @@ def conduct(coordinator: Coordinator, grid: Grid, *, patience_s: float = 0.0) ->
             runner.wait(len(coordinator.members.welcome()))  # for who starts a moment later
             yield from coordinator.rounds(runner).steps()
             coordinator.rules.finish()
-            release(coordinator.folder)
+            clear_request(coordinator.folder)
         except FlicError as error:
             coordinator.stop(str(error))
             raise

@@ -26,7 +26,7 @@ from flic.flower.members import read_object
 from flic.flower.pooling import FIRST, LAST, SUMS
 from flic.flower.silo_engine import LinkedSiloEngine, SiloEngine, Trained
 from flic.flower.silo_run import FACTS, ROWS, SiloRun
-from flic.flower.told import Cells, ToldBefore
+from flic.flower.sums_history import Cells, SumsHistory
 from flic.method_settings import MAX_NUMBERS_PER_VALUE, Scatter
 from flic.methods.linked.agreement import DETAILS
 from flic.methods.protocol import ServerState
@@ -197,7 +197,7 @@ class SiloFolder:
 
     def _remember(self, own: SiloRun, settings: FederationSettings, round: int) -> None:
         """Refuse to tell of almost the same rows as before; keep what sums are told of now."""
-        cells, before = Cells.of(own.linked_names, own.client.train), ToldBefore(self.folder)
+        cells, before = Cells.of(own.linked_names, own.client.train), SumsHistory(self.folder)
         least = self.min_rows(settings)
         before.refuse_almost_the_same(cells, silo=self.name, least=least)
         if round == SUMS:

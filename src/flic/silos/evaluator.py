@@ -25,12 +25,12 @@ from flic.silos.choice import (
     experience,
 )
 from flic.silos.encoding import EncodedFederation, EncodedSilo, encode
+from flic.silos.fit_cache import FitCache, Said, key_of
 from flic.silos.fit_settings import FitSettings
 from flic.silos.measures import figures, log_likelihoods, row_scores
 from flic.silos.mixing import Mix, Weights, find_weights, mixed
 from flic.silos.model import Model, tempered
 from flic.silos.results import Results
-from flic.silos.shelf import Said, Shelf, key_of
 from flic.silos.splits import Rows, cross_validation
 from flic.tables.table import TableFederation
 
@@ -71,7 +71,7 @@ class Evaluator:
     settings: FitSettings
     offered: Mapping[str, Candidate] = field(default_factory=lambda: CANDIDATES)
     before: Prior | None = None
-    shelf: Shelf | None = None  # keeps predictions, if given
+    cache: FitCache | None = None  # keeps predictions, if given
 
     def encode(self, rows: Rows) -> EncodedFederation:
         """The clients' rows of one split, encoded."""
@@ -117,14 +117,14 @@ class Evaluator:
     def _said(
         self, name: str, rows: Rows, encoded: Callable[[], EncodedFederation], *, seed: int
     ) -> Said:
-        """Held-out predictions of one candidate, from the shelf or made now."""
+        """Held-out predictions of one candidate, from the cache or made now."""
         key = key_of(name, rows, seed=seed)
-        if self.shelf and (found := self.shelf.find(key, self.served[name])) is not None:
+        if self.cache and (found := self.cache.find(key, self.served[name])) is not None:
             return found
         silos = {silo.name: silo for silo in encoded().silos}
         said = _predict(self.learn(self.offered[name], encoded(), seed=seed).models, silos)
-        if self.shelf:
-            self.shelf.keep(key, said)
+        if self.cache:
+            self.cache.keep(key, said)
         return said
 
     @property

@@ -15,13 +15,13 @@ from flic.silos.candidate import Learned
 from flic.silos.candidates import CANDIDATES, FLIC, NetworkCandidate
 from flic.silos.encoding import EncodedFederation
 from flic.silos.evaluator import Evaluator, Trial, work_through
+from flic.silos.fit_cache import FitCache
 from flic.silos.fit_settings import FitSettings
 from flic.silos.fitted import FittedClient, FittedFederation
 from flic.silos.linked_columns import LinkedColumns, explanations
 from flic.silos.mixing import Mix, Weighed
 from flic.silos.report_data import report_data
 from flic.silos.results import Results
-from flic.silos.shelf import Shelf
 from flic.silos.splits import outer_splits
 from flic.silos.verdict import verdict
 from flic.tables import TableFederation
@@ -37,15 +37,15 @@ def fit(
     *,
     workers: int = 1,
     on_step: OnStep = lambda done, total, what: None,
-    shelf: Shelf | None = None,
+    cache: FitCache | None = None,
 ) -> FittedFederation:
     """Compare every candidate on every split, then train each client's choice on all rows.
 
-    Finished work is kept on the shelf, if there is one, and reused.
+    Finished work is kept in the cache, if there is one, and reused.
     """
     refuse(federation, settings)
-    with shelf.alone() if shelf else nullcontext():
-        return _fit(Evaluator(federation, settings, shelf=shelf), workers, on_step)
+    with cache.alone() if cache else nullcontext():
+        return _fit(Evaluator(federation, settings, cache=cache), workers, on_step)
 
 
 def _fit(evaluator: Evaluator, workers: int, on_step: OnStep) -> FittedFederation:

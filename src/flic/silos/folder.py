@@ -53,13 +53,13 @@ def refuse_occupied(folder: Path) -> None:
 
 
 def unfinished(folder: Path) -> Path:
-    """The folder beside it that keeps the finished work of a fit (flic.silos.shelf)."""
+    """The folder beside it that keeps the finished work of a fit (flic.silos.fit_cache)."""
     whole = folder.resolve()
     return whole.with_name(f".{whole.name}.unfinished")
 
 
 def save(fitted: FittedFederation, folder: Path) -> None:
-    """Write a new folder, whole or not at all; delete the shelf of its fit."""
+    """Write a new folder, whole or not at all; delete the cache of its fit."""
     refuse_occupied(folder)
     folder = folder.resolve()  # "." has no name to write beside
     make_folder(folder.parent)

@@ -6,7 +6,7 @@ DIR/                 beside what `rounds` keeps there
   keys.json          keys of silos (`admission`)
   app/               what Flower calls an app: settings and no code
   flower/            Flower's private folder: how its commands find this SuperLink
-  wanted             there while a run is to go on (`wanted`, `keeper`)
+  wanted             there while a run is to go on (`run_request`, `restarter`)
   superlink.db .log .pid
 """
 
@@ -27,11 +27,11 @@ from flic.flower.federation_settings import FederationSettings
 from flic.flower.ops import certificates
 from flic.flower.ops.admission import KEYS, Admission
 from flic.flower.ops.certificates import Certificates, is_loopback, refuse_other_than_ipv4
-from flic.flower.ops.keeper import superlink
 from flic.flower.ops.processes import Service, ask_flower, environment, script
+from flic.flower.ops.restarter import superlink
 from flic.flower.ops.run_follower import OnRound, RunFollower, Tell
 from flic.flower.ops.supernode import COMPONENTS
-from flic.flower.wanted import is_wanted, release
+from flic.flower.run_request import clear_request, is_requested
 from flic.notation import toml_text
 from flic.settings import Section, validated
 
@@ -118,7 +118,7 @@ class Deployment:
         """Start the SuperLink in the background; it answers when this returns."""
         self._refuse_expired()
         before = self.service.log_size()
-        self.service.start(self._command(), self._environment, self._keeper)
+        self.service.start(self._command(), self._environment, self._restarter)
         try:
             self._wait_for_answer(before, time.monotonic() + READY_S)
         except BaseException:  # an operator who interrupts it leaves nothing running
@@ -142,15 +142,15 @@ class Deployment:
     def become(self) -> None:
         """Go on as the SuperLink's supervisor, in the foreground."""
         self._refuse_expired()
-        self.service.become(self._command(), self._environment, self._keeper)
+        self.service.become(self._command(), self._environment, self._restarter)
 
     @property
-    def _keeper(self) -> list[str]:
-        return [*script("keeper"), str(self.folder)]
+    def _restarter(self) -> list[str]:
+        return [*script("restarter"), str(self.folder)]
 
     def stop(self) -> bool:
         """End the SuperLink and the run under way; False if it did not run."""
-        release(self.folder)
+        clear_request(self.folder)
         return self.service.stop()
 
     def renew(self, hosts: tuple[str, ...]) -> Self:
@@ -228,7 +228,7 @@ class Deployment:
         return {
             **found,
             "running": running,
-            "training": running and is_wanted(self.folder),
+            "training": running and is_requested(self.folder),
             "address": f"{self.place.hosts[0]}:{self.place.port}",
             "certificate_ends": None
             if self.place.insecure

@@ -11,7 +11,7 @@ from flic.errors import FederationError
 from flic.flower.coordinator_folder import Coordinator
 from flic.flower.log import events
 from flic.flower.ops.processes import Service
-from flic.flower.wanted import is_wanted, want
+from flic.flower.run_request import is_requested, request_run
 
 POLL_S = 1.0
 BACK_S = 5.0  # for whoever watches a supervisor that was killed to start it again
@@ -26,11 +26,11 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class RunFollower:
-    """Follows the run of a coordinator, which the keeper beside the SuperLink keeps going."""
+    """Follows the run of a coordinator, which the restarter beside the SuperLink keeps going."""
 
     folder: Path
     service: Service
-    start: Callable[[], None]  # the SuperLink and the keeper, where they do not run
+    start: Callable[[], None]  # the SuperLink and the restarter, where they do not run
 
     def follow(self, on_round: OnRound, tell: Tell) -> None:
         """Have the run begun or continued, and tell of it until it is done.
@@ -39,8 +39,8 @@ class RunFollower:
             FederationError: the run ended before its last round.
         """
         told = _Told(self.folder, on_round, tell)
-        want(self.folder)
-        while is_wanted(self.folder) and self._is_kept(tell):
+        request_run(self.folder)
+        while is_requested(self.folder) and self._is_kept(tell):
             time.sleep(POLL_S)
             told.news()
         told.news()

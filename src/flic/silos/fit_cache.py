@@ -1,4 +1,4 @@
-"""The shelf: finished parts of a fit on disk, so that the same command continues after `kill -9`.
+"""Cache of a fit: its finished parts on disk, so that the same command goes on after `kill -9`.
 
 .NAME.unfinished/      beside the folder of the fit; deleted once that is written
   .lock                held by the process that works on the fit
@@ -26,14 +26,14 @@ Said = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Shelf:
+class FitCache:
     """Finished parts of one fit."""
 
     folder: Path
 
     @classmethod
-    def of(cls, place: Path, federation: TableFederation, settings: FitSettings) -> "Shelf":
-        """The shelf of a fit of these tables with these settings, by this code."""
+    def of(cls, place: Path, federation: TableFederation, settings: FitSettings) -> "FitCache":
+        """The cache of a fit of these tables with these settings, by this code."""
         made_with = [settings.model_dump(mode="json"), federation.digest]
         return cls(place / digest_of([*made_with, digest_of_code("silos", "tables")])[:32])
 

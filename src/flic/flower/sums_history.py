@@ -1,4 +1,4 @@
-"""A silo's memory of rows whose sums it told, so as not to tell sums of almost the same ones.
+"""History of the rows whose sums a silo sent, so that it sends no sums of almost the same ones.
 
 Sums of two tables that differ by one row differ by that row. A silo therefore keeps a digest of
 every cell that its sums were of, in its own folder, and refuses to tell sums of rows that differ
@@ -71,8 +71,8 @@ def _differing(a: np.ndarray, b: np.ndarray) -> int:
     return int(max(more))
 
 
-class ToldBefore:
-    """The digests in a silo's folder."""
+class SumsHistory:
+    """Digests of the rows behind all sums that a silo sent, in its folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "told"

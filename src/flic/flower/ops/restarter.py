@@ -1,4 +1,4 @@
-"""A coordinator's run, kept going: `python keeper.py DIR`, beside the SuperLink, without torch.
+"""Restarter of a coordinator's run: `python restarter.py DIR`, beside the SuperLink, no torch.
 
 DIR/wanted is there while the run is wanted: `flic coordinator train` makes it; the app removes it
 after the last round, or where it must stop, and so does `flic coordinator stop`. Flower goes on
@@ -15,7 +15,7 @@ from pathlib import Path
 from flic.errors import FederationError
 from flic.flower.log import note
 from flic.flower.ops.processes import Service, ask_flower
-from flic.flower.wanted import is_wanted, release
+from flic.flower.run_request import clear_request, is_requested
 from flic.notation import counted, toml_text
 
 log = getLogger(__name__)
@@ -36,7 +36,7 @@ def superlink(folder: Path) -> Service:
     )
 
 
-class Keeper:
+class Restarter:
     """Begins a coordinator's run wherever it is wanted and nobody works on it."""
 
     def __init__(self, folder: Path) -> None:
@@ -46,7 +46,7 @@ class Keeper:
 
     def look(self) -> None:
         """Begin the run if it is wanted and nobody works on it."""
-        if not is_wanted(self._folder):
+        if not is_requested(self._folder):
             self._starting, self._tries = None, 0
         elif _is_worked_on(self._folder):
             self._starting = None
@@ -74,7 +74,7 @@ class Keeper:
         try:
             ask_flower(self._folder / "flower", "run", str(self._folder / "app"), "-c", where)
         except FederationError as error:  # the SuperLink may be starting again
-            log.warning("keeper: the run is not begun yet: %s", error)
+            log.warning("restarter: the run is not begun yet: %s", error)
             self._starting = (time.monotonic() + AGAIN_S, under)
             return
         self._tries += 1
@@ -86,7 +86,7 @@ class Keeper:
             f"further one was finished; expected one. Look at {superlink(self._folder).log}."
         )
         note(self._folder, "stopped", message=message)
-        release(self._folder)
+        clear_request(self._folder)
 
 
 def _is_worked_on(folder: Path) -> bool:
@@ -106,9 +106,9 @@ def _finished(folder: Path) -> int:
 
 def main() -> None:
     """Look, again and again."""
-    keeper = Keeper(Path(sys.argv[1]))
+    restarter = Restarter(Path(sys.argv[1]))
     while True:
-        keeper.look()
+        restarter.look()
         time.sleep(POLL_S)
 
 

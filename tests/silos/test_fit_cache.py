@@ -7,9 +7,9 @@ from wards import NETWORK, wards
 
 from flic.errors import RunFolderError
 from flic.silos import folder as folders
+from flic.silos.fit_cache import FitCache, key_of
 from flic.silos.fit_settings import FitSettings
 from flic.silos.fitting import fit
-from flic.silos.shelf import Shelf, key_of
 from flic.silos.splits import outer_splits
 from flic.tables import Declared, tables_from_frames
 
@@ -43,19 +43,19 @@ def results(fitted):
 def test_an_interrupted_fit_goes_on_and_ends_the_same(modes, tmp_path):
     whole = fit(tables(), SETTINGS)
     place = folders.unfinished(tmp_path / "fitted")
-    shelf = Shelf.of(place, tables(), SETTINGS)
-    assert not shelf.is_begun
+    cache = FitCache.of(place, tables(), SETTINGS)
+    assert not cache.is_begun
     with pytest.raises(Stopped):
-        fit(tables(), SETTINGS, shelf=shelf, on_step=stop_after_a_split)
+        fit(tables(), SETTINGS, cache=cache, on_step=stop_after_a_split)
     assert modes(place) == {"folder 700", "file 600"}
     flipped, cut, *sound = sorted(place.rglob("*.safetensors"))
     assert len(sound) == 2 * 3 - 2
     flipped.write_bytes(flipped.read_bytes()[:-1] + b"?")
     cut.write_bytes(cut.read_bytes()[:-8])
     before = [path.stat().st_mtime_ns for path in sound]
-    again = Shelf.of(place, tables(), SETTINGS)
+    again = FitCache.of(place, tables(), SETTINGS)
     assert again.is_begun
-    fitted = fit(tables(), SETTINGS, shelf=again)
+    fitted = fit(tables(), SETTINGS, cache=again)
     assert results(fitted) == results(whole)
     assert len(list(place.rglob("*.safetensors"))) == 2 * CALLS
     assert [path.stat().st_mtime_ns for path in sound] == before  # taken, not made again
@@ -86,15 +86,15 @@ OTHERS = {
 
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
 def test_other_tables_take_nothing(tmp_path, other):
-    own, others = (Shelf.of(tmp_path, t, SETTINGS) for t in (tables(), other()))
-    assert own == Shelf.of(tmp_path, tables(), SETTINGS)
+    own, others = (FitCache.of(tmp_path, t, SETTINGS) for t in (tables(), other()))
+    assert own == FitCache.of(tmp_path, tables(), SETTINGS)
     assert own != others
 
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {"test_share": 0.3}, {"network": {}}])
 def test_other_settings_take_nothing(tmp_path, change):
     other = SETTINGS.model_copy(update=change)
-    assert Shelf.of(tmp_path, tables(), SETTINGS) != Shelf.of(tmp_path, tables(), other)
+    assert FitCache.of(tmp_path, tables(), SETTINGS) != FitCache.of(tmp_path, tables(), other)
 
 
 def test_every_part_of_a_fit_has_a_key_of_its_own():
@@ -110,10 +110,10 @@ def test_every_part_of_a_fit_has_a_key_of_its_own():
 
 
 def test_two_fits_into_one_place_are_refused(tmp_path):
-    shelf = Shelf.of(tmp_path, tables(), SETTINGS)
-    other = replace(shelf, folder=tmp_path / "of other settings")
-    with shelf.alone(), pytest.raises(RunFolderError, match="worked on by another process"):
-        fit(tables(), SETTINGS, shelf=other)
+    cache = FitCache.of(tmp_path, tables(), SETTINGS)
+    other = replace(cache, folder=tmp_path / "of other settings")
+    with cache.alone(), pytest.raises(RunFolderError, match="worked on by another process"):
+        fit(tables(), SETTINGS, cache=other)
 
 
 def test_what_cannot_be_fitted_leaves_nothing_behind(flic_here, tmp_path):
