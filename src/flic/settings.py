@@ -135,7 +135,7 @@ def assigned(raw: Mapping[str, Any], assignments: Iterable[str] | None) -> dict[
 
 
 def source_of(place: object, assignments: Iterable[str] | None) -> str:
-    """Where settings come from, for an error: a file, and the assignments on top of it."""
+    """Source of settings for an error: a file, and the assignments on top of it."""
     sets = [f"--set {_cut(text)}" for text in assignments or ()]
     return f"{place}, with {' '.join(sets)}" if sets else str(place)
 
