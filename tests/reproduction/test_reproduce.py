@@ -56,7 +56,8 @@ def test_quick_version_of_every_study(
     assert done.code == 0, done.err
     page = (out / "results.md").read_text()
     assert "Not finished" not in page
-    assert "torch 2." in page
+    assert "](environment.json)" in page
+    assert json.loads((out / "environment.json").read_text())["torch"].startswith("2.")
     tables = sorted(path.stem for path in out.glob("*.csv"))
     pictures = sorted(path.stem for path in out.glob("*.png"))
     assert tables
