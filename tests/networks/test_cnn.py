@@ -6,8 +6,9 @@ from torch import Tensor, nn
 
 from flic.errors import ConfigError
 from flic.networks import cnn as module
-from flic.networks.cnn import CHANNELS, KERNEL, SIDE_WITHOUT_PADDING, Cnn
+from flic.networks.cnn import CHANNELS, SIDE_WITHOUT_PADDING, Cnn
 from flic.networks.fused_trunk import kernels
+from flic.networks.trunk_sizes import KERNEL
 from flic.seeding import generator
 
 SHAPES = [(28, 28), (16, 16), (8, 8), (20, 17), (15, 40), (4, 5)]

@@ -20,7 +20,7 @@ from flic.engine.runners import Jobs, in_order
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a worker makes the engine: a function, which travels by its name, and its text."""
+    """The making of an engine on a worker: a function, which travels by its name, and its text."""
 
     make: Callable[[str], Engine]
     text: str

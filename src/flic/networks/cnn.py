@@ -18,10 +18,10 @@ from flic.errors import ConfigError
 from flic.method_settings import Activation, Drops
 from flic.networks.base import activated, dropout_masks, init_layer, init_linear, linear
 from flic.networks.fused_trunk import FusedTrunk, kernels
+from flic.networks.trunk_sizes import FIRST, KERNEL, SECOND
 from flic.shapes import Named
 
-CHANNELS = (1, 32, 20)
-KERNEL = 5
+CHANNELS = (1, FIRST, SECOND)
 
 # Side of an image of which two convolutions of 5×5 with pooling leave one pixel.
 SIDE_WITHOUT_PADDING = 16

@@ -18,14 +18,14 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-FIRST, SECOND = 32, 20  # channels
-SIDE = 5  # of a convolution
+from flic.networks.trunk_sizes import FIRST, KERNEL, SECOND
+
 TILES = 256  # in one batch of matrix products, so that it stays in cache
 
 # G: a polynomial with the weights of a row as coefficients, at 0, 1, -1, 1/2, -2 and infinity,
 # each value times what makes the result of `gather` exact. These points lose no more digits than
 # the plain sum does.
-G = torch.tensor([[t**k for k in range(SIDE)] for t in (0, 1, -1, 0.5, -2)] + [[0, 0, 0, 0, 1]])
+G = torch.tensor([[t**k for k in range(KERNEL)] for t in (0, 1, -1, 0.5, -2)] + [[0, 0, 0, 0, 1]])
 G *= torch.tensor([1, 1 / 6, 1 / 6, 16 / 15, 1 / 30, 1])[:, None]
 WINOGRAD = torch.kron(G, G)  # [36, 25]
 
@@ -58,9 +58,9 @@ class FusedTrunk(torch.autograd.Function):
     ) -> Float[Tensor, "clients rows c2 h w"]:
         own = _kernels()
         clients, most, *sides = image.shape
-        inner = [(side - SIDE + 1) // 2 for side in sides]
+        inner = [(side - KERNEL + 1) // 2 for side in sides]
         outer = [side + 2 * padding for side in inner]
-        pooled = [(side - SIDE + 1) // 2 for side in outer]
+        pooled = [(side - KERNEL + 1) // 2 for side in outer]
         taps = first.permute(0, 3, 4, 2, 1).reshape(clients, -1)
         points = (WINOGRAD @ second.flatten(3).flatten(1, 2).mT).view(clients, -1, SECOND, FIRST)
         image = image.contiguous()
@@ -85,7 +85,7 @@ class FusedTrunk(torch.autograd.Function):
         image, hidden, second, at_first, at_second, rows, padding = ctx.kept
         gradient, clients = gradient.contiguous().view(at_second.shape), len(rows)
         frame = pad(second.permute(0, 3, 1, 4, 2), [0, 0, 1, 1, 0, 0, 1, 1]).view(clients, -1)
-        d_second = torch.zeros(clients, SECOND, SIDE, SIDE, FIRST)
+        d_second = torch.zeros(clients, SECOND, KERNEL, KERNEL, FIRST)
         d_first, d_bias = torch.zeros(clients, FIRST, own.PATCH), torch.zeros(clients, FIRST)
         pull = torch.empty_like(hidden[0])
         for i, n in enumerate(rows):
@@ -94,7 +94,7 @@ class FusedTrunk(torch.autograd.Function):
             own.back_second(*above, here, *_arrays(frame[i], d_second[i].view(-1)), d_here)
             below = _arrays(at_first[i, :n], image[i, :n])
             own.back_first(d_here, here, padding, *below, *_arrays(d_first[i].view(-1), d_bias[i]))
-        weight = d_first[:, :, : SIDE**2].reshape(clients, FIRST, 1, SIDE, SIDE)
+        weight = d_first[:, :, : KERNEL**2].reshape(clients, FIRST, 1, KERNEL, KERNEL)
         return None, weight, d_bias, d_second.permute(0, 1, 4, 2, 3).contiguous(), None, None
 
 

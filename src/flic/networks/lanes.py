@@ -34,7 +34,7 @@ class LanesModel(models.PrimitiveModel):
 
 
 def operation(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What a kernel may call, without the first argument, from what writes its code."""
+    """A function that kernels may call, without its first argument, from what writes its code."""
     return intrinsic(function)
 
 

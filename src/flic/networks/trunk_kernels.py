@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from flic.networks.fused_trunk import FIRST, SECOND, SIDE
 from flic.networks.lanes import WIDTH, load, plus, store
+from flic.networks.trunk_sizes import FIRST, KERNEL, SECOND
 
-TILE = SIDE + 1
+TILE = KERNEL + 1
 PATCH = 2 * WIDTH  # room for the first convolution's 25 weights of a channel
 NEAR = 16  # windows that are handled together, so that all they need stays in the nearest cache
-FRAME = (SIDE + 2) * FIRST  # a row of a framed weight
+FRAME = (KERNEL + 2) * FIRST  # a row of a framed weight
 # A plain number would make a kernel count in float64.
 HALF, TWO = np.float32(0.5), np.float32(2)
 ZEROS = np.zeros(WIDTH, np.float32)
@@ -50,13 +50,13 @@ def first(image: Any, weight: Any, bias: Any, margin: int, hidden: Any, place: A
     rows, height, width = image.shape
     scores = np.empty(4 * FIRST, np.float32)
     for i in range(rows):
-        for y in range(0, height - SIDE, 2):
-            for x in range(0, width - SIDE, 2):
+        for y in range(0, height - KERNEL, 2):
+            for x in range(0, width - KERNEL, 2):
                 for half in range(0, FIRST, WIDTH):
                     a = b = d = e = load(ZEROS, 0)
-                    for v in range(SIDE):
-                        for u in range(SIDE):
-                            at = (v * SIDE + u) * FIRST + half
+                    for v in range(KERNEL):
+                        for u in range(KERNEL):
+                            at = (v * KERNEL + u) * FIRST + half
                             a = plus(a, image[i, y + v, x + u], weight, at)
                             b = plus(b, image[i, y + v, x + u + 1], weight, at)
                             d = plus(d, image[i, y + v + 1, x + u], weight, at)
@@ -78,15 +78,15 @@ def back_first(
 ) -> None:
     """Gradients of the first convolution: a channel has 25 weights in `PATCH`, and a bias."""
     rows, height, width = image.shape
-    strips = np.zeros((width - SIDE + 1) * height * SIDE + PATCH, np.float32)
+    strips = np.zeros((width - KERNEL + 1) * height * KERNEL + PATCH, np.float32)
     room = np.zeros(height * width + WIDTH, np.float32)
     pull = np.empty(place.shape[1:], np.float32)
     flat = pull.reshape(-1, FIRST)
-    jump = np.array([0, height * SIDE, SIDE, (height + 1) * SIDE])  # to a pixel of a window
+    jump = np.array([0, height * KERNEL, KERNEL, (height + 1) * KERNEL])  # to a pixel of a window
     corner = np.empty(len(flat), np.int64)
     for t in range(len(flat)):
         y, x = divmod(t, place.shape[2])
-        corner[t] = 2 * (x * height + y) * SIDE
+        corner[t] = 2 * (x * height + y) * KERNEL
     for i in range(rows):
         _strips(image[i], room, strips)
         _through_sigmoid(gradient[i], hidden[i], margin, pull)
@@ -121,10 +121,10 @@ def _strips(image: Any, room: Any, strips: Any) -> None:
     """Copy all columns of five pixels' width, one below the other: a patch is then one run."""
     height, width = image.shape
     room[: height * width] = image.reshape(-1)
-    for x in range(width - SIDE + 1):
+    for x in range(width - KERNEL + 1):
         for y in range(height):
             # The next one overwrites what is more than five numbers.
-            store(strips, (x * height + y) * SIDE, load(room, y * width + x))
+            store(strips, (x * height + y) * KERNEL, load(room, y * width + x))
 
 
 @compiled
@@ -132,11 +132,11 @@ def spread(image: Any, tiles: Any) -> None:
     """Bᵀ d B of every tile d, to [36, tiles, channels]."""
     rows, height, width, _ = image.shape
     flat, target = image.reshape(-1), tiles.reshape(-1)
-    step, plane, across = width * FIRST, tiles.shape[1] * FIRST, (width - SIDE + 1) // 2
+    step, plane, across = width * FIRST, tiles.shape[1] * FIRST, (width - KERNEL + 1) // 2
     lines = np.empty(TILE * step, np.float32)
     t = 0
     for i in range(rows):
-        for y in range(0, height - SIDE, 2):
+        for y in range(0, height - KERNEL, 2):
             for x in range(0, step, WIDTH):
                 _six(flat, (i * height + y) * step + x, step, lines, x, step)
             for k in range(TILE):
@@ -202,7 +202,7 @@ def back_second(
     """
     rows, channels, windows = gradient.shape
     _, height, width, depth = hidden.shape
-    step, across = width * depth, (width - SIDE + 1) // 2
+    step, across = width * depth, (width - KERNEL + 1) // 2
     image, d_image = hidden.reshape(-1), d_hidden.reshape(-1)
     factor = np.empty((channels, NEAR), np.float32)
     corner = np.empty(NEAR, np.int64)
@@ -228,9 +228,9 @@ def _add_to_weight(
 ) -> None:
     """For each channel, add the patches that start at given numbers, times their factors."""
     for c in range(SECOND):
-        for v in range(SIDE):
+        for v in range(KERNEL):
             for half in range(0, FIRST, WIDTH):
-                at = (c * SIDE + v) * SIDE * FIRST + half
+                at = (c * KERNEL + v) * KERNEL * FIRST + half
                 p0, p1 = load(d_weight, at), load(d_weight, at + FIRST)
                 p2, p3 = load(d_weight, at + 2 * FIRST), load(d_weight, at + 3 * FIRST)
                 p4 = load(d_weight, at + 4 * FIRST)

@@ -42,7 +42,7 @@ class Loaded:
 
     @property
     def recipe(self) -> Recipe:
-        """How a worker of a cluster makes the engine."""
+        """The making of the engine on a worker of a cluster."""
         return Recipe(engine_from, self.text)
 
 

@@ -218,7 +218,7 @@ def simulate(config: RunConfig, data: FederatedData | None = None) -> Outcome:
 def _jobs_of(
     loaded: Loaded, *, workers: int, cluster: Cluster | None
 ) -> AbstractContextManager[Jobs]:
-    """What does the jobs of a run: processes of this machine, or a cluster."""
+    """Processes of this machine, or a cluster, that do the jobs of a run."""
     if cluster is None:
         return open_jobs(loaded.engine, workers=workers)
     return open_cluster_jobs(loaded.engine, loaded.recipe, cluster)
