@@ -103,6 +103,35 @@ def test_rows_can_be_read_from_plain_sums_and_not_from_what_is_told(rows):
     assert lone > 0
 
 
+@pytest.mark.parametrize("apart", [1, 4, 5])
+def test_two_columns_that_differ_in_few_rows_tell_nothing_of_these(apart):
+    """Their sums would: the difference is that of the few rows, in their class."""
+    for seed in range(6):
+        frame = patients(100, seed)
+        later = frame["age"].copy()
+        birthdays = np.random.default_rng(seed).choice(100, apart, replace=False)
+        later.iloc[birthdays] += 1
+        frame.insert(1, "age_out", later)
+        plain, _ = told(frame, least=1)
+        assert float((plain.total[:, 1] - plain.total[:, 0]).sum()) == pytest.approx(apart)
+        sums, _ = told(frame, least=5)
+        by_class = sums.total[:, 1] - sums.total[:, 0]
+        counts = frame.loc[birthdays, "ill"].value_counts()
+        expected = 0 if counts.max() < 5 else counts.max()
+        assert float(by_class.abs().sum()) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_gap_within_another_tells_nothing_of_the_row_beyond():
+    frame = patients(100, 3)[["age", "chol", "ill"]]
+    frame["chol"] = frame["chol"].where(np.arange(100) % 6 > 0)
+    frame["hdl"] = frame["age"].where((np.arange(100) % 6 > 0) & (np.arange(100) != 7))
+    sums, true = told(frame, least=5)
+    gaps = [j for j in range(true.shape[1]) if ((true[:, j] == 0) | (true[:, j] == 1)).all()]
+    one, other = gaps
+    assert float((true[:, one] - true[:, other]).abs().sum()) == 1
+    assert torch.equal(sums.total[:, one], sums.total[:, other])
+
+
 @pytest.mark.parametrize("rows", [40, 100])
 def test_class_sums_of_a_level_count_enough_rows_or_nobody(rows):
     for seed in range(12):

@@ -1,9 +1,10 @@
 """Protection of single rows: sums are made of a copy in which no row stands out.
 
 A sum over rows shows a row if the rest of them are 0, or known, or small beside it. So sums are
-made of a copy of the rows in which no value of a class is rarer than `least` rows. Products of two
-columns are sent only if no weighting of the columns rests on fewer rows than that. A column's rare
-values become its commonest one, so the sums are slightly wrong, and show no single row.
+made of a copy of the rows in which no value of a class is rarer than `least` rows, and no
+difference of two columns: their sums have it too. Products of two columns are sent only if no
+weighting of the columns rests on fewer rows than that. A column's rare values become its commonest
+one, so the sums are slightly wrong, and show no single row.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,15 @@ from flic.methods.linked.sums import CHUNK_ROWS, ColumnIndex, Moments, Parts
 
 _RANK = 1e-9
 """Share of the largest eigenvalue below which a direction is rounding error."""
+
+_SAME = 1e-6
+"""Share of the largest value below which a difference is rounding error."""
+
+_TRIED = 32
+"""Rows by which pairs of columns are chosen for a closer look."""
+
+_ATTEMPTS = 8
+"""Times that columns are made to follow others, before one is given up."""
 
 
 def chunks(
@@ -52,7 +62,7 @@ def blurred(
         own = _with_common_values(columns[rows], least)
         for together in levels:
             own[:, together] = _with_common_patterns(own[:, together], least)
-        columns[rows] = own
+        columns[rows] = _with_common_differences(own, least)
     return columns
 
 
@@ -101,6 +111,63 @@ def _with_common_patterns(own: Float[Tensor, "rows p"], least: int) -> Float[Ten
     patterns, which, counts = own.unique(dim=0, return_inverse=True, return_counts=True)
     usual = patterns[counts.argmax()]
     return torch.where((counts[which] < least)[:, None], usual, own)
+
+
+def _with_common_differences(own: Float[Tensor, "rows p"], least: int) -> Float[Tensor, "rows p"]:
+    """Rows of a class; where two columns differ by a constant in all but few rows, in all.
+
+    Of two that keep a difference to others all the same, the later becomes constant.
+    """
+    for attempt in range(_ATTEMPTS):
+        changed = False
+        for sign in (1, -1):
+            for first, later in _nearly_parallel(own, sign, least):
+                follows = sign * own[:, first]
+                gap = (own[:, later] - follows).median()
+                own[:, later] = follows + gap if attempt + 1 < _ATTEMPTS else own[:, later].median()
+                changed = True
+        if not changed:
+            break
+    return own
+
+
+def _nearly_parallel(own: Float[Tensor, "rows p"], sign: int, least: int) -> list[tuple[int, int]]:
+    """Pairs of columns a and b for which b − sign · a has another value in a few rows only.
+
+    Every column is the later of one pair at most. Sums (sign −1) matter for indicators alone.
+    """
+    varying = (own != own[0]).any(0)
+    if sign < 0:
+        varying &= _two_valued(own)
+    places = varying.nonzero().flatten()
+    columns = own[:, places]
+    if not len(places):
+        return []
+    found = _agreeing(columns, sign, least).triu(1).nonzero()
+    pairs: dict[int, int] = {}
+    for part in found.split(CHUNK_ROWS):
+        gaps = columns[:, part[:, 1]] - sign * columns[:, part[:, 0]]
+        away = (gaps - gaps.median(0).values).abs()
+        off = (away > _SAME * columns[:, part[:, 1]].abs().amax(0)).sum(0)
+        for first, later in part[(off > 0) & (off < least) & (2 * off < len(own))].tolist():
+            pairs.setdefault(int(places[later]), int(places[first]))
+    return [(first, later) for later, first in pairs.items()]
+
+
+def _agreeing(columns: Float[Tensor, "rows q"], sign: int, least: int) -> Bool[Tensor, "q q"]:
+    """Pairs that differ by a constant in all but few of some rows, at which the others are tried.
+
+    Of `least` rows one at least is none of the few, so all steps from it are compared.
+    """
+    some = columns[torch.linspace(0, len(columns) - 1, min(len(columns), _TRIED)).long()]
+    most = torch.zeros(columns.shape[1], columns.shape[1], dtype=torch.int16)
+    for start in some[:least]:
+        steps = (some - start).float()
+        equal = torch.zeros_like(most)
+        for step in steps:
+            equal += step[:, None] == sign * step
+        most = torch.maximum(most, equal)
+    return most > len(some) - least
 
 
 # ---- products of two columns -----------------------------------------------------------------
