@@ -106,6 +106,9 @@ SHARED_HEAD = [
 
 ALL = [*PAPER, *HONEST, *PRESETS, *SHARED_HEAD]
 
+# Arms of a table in brief: the paper's columns and their controls.
+IN_BRIEF = (*(arm.name for arm in PAPER), "local", "lda", "permuted-anchors")
+
 # Raised when a method's results change: its cells are then done again.
 REVISIONS: dict[str, int] = {"linked": 3}
 

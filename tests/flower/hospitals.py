@@ -100,7 +100,7 @@ class HereGrid(Grid):
         return app(message_from_proto(ProtoMessage.FromString(wire)), context)
 
     def set_run(self, run: Any) -> None:
-        raise NotImplementedError
+        raise NotImplementedError  # Flower's Grid must have it; a coordinator never calls it
 
     run: Any = None
     create_message: Any = None

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from flic_paper.arms import ALL, Changes
+from flic_paper.arms import ALL, IN_BRIEF, Changes
 from flic_paper.federations import Federation, FederationStudy
 
 
@@ -14,17 +14,8 @@ class Eeg(FederationStudy):
     paper = "not in the paper; the authors' program"
     arms = ALL
     on_page = (
-        "local-rounds",
-        "local",
-        "lda",
-        "fedhenn",
-        "flic-class",
-        "flic-hl",
-        "permuted-anchors",
-        "local@recommended",
-        "flic-class@recommended",
-        "flic-hl@recommended",
-        "permuted-anchors@recommended",
+        *IN_BRIEF,
+        *(f"{arm}@recommended" for arm in ("local", "flic-class", "flic-hl", "permuted-anchors")),
     )
     searches = True
     reported = "authors' program %"

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from flic_paper.arms import ALL, Changes
+from flic_paper.arms import ALL, IN_BRIEF, Changes
 from flic_paper.federations import Federation, FederationStudy
 
 
@@ -13,18 +13,7 @@ class Views(FederationStudy):
     title = "Eight feature spaces: mfeat's six views, optical and pen digits"
     paper = "not in the paper"
     arms = ALL
-    on_page = (
-        "local-rounds",
-        "local",
-        "lda",
-        "fedhenn",
-        "flic-class",
-        "flic-hl",
-        "permuted-anchors",
-        "within-space",
-        "fedavg",
-        "linked",
-    )
+    on_page = (*IN_BRIEF, "within-space", "fedavg", "linked")
     searches = True
     federations = (Federation("views", "views", 3),)
     quick: ClassVar[Changes] = {
