@@ -26,6 +26,7 @@ _LOCAL: Changes = merge(
     },
 )
 _NO_DROPOUT: Changes = {"embedding": {"dropout": 0.0}}
+_NO_DECAY: Changes = {"training": {"model_weight_decay": 0.0}}
 _NO_HIDDEN: Changes = {"model": {"hidden_layer": False}}
 _OWN_NETWORK: Changes = {"embedding": {"latent_dim": 64, "activation": "none"}}
 
@@ -37,6 +38,7 @@ _ARMS = [
 ]
 _MORE = [
     Arm("local-no-dropout", "local", merge(_LOCAL, _NO_DROPOUT), "local-rounds"),
+    Arm("local-no-decay", "local", merge(_LOCAL, _NO_DECAY), "local-rounds"),
     Arm("local-flic-network", "local", merge(_LOCAL, _OWN_NETWORK), "local-rounds"),
     Arm("local-equal-budget", "local", merge(_PROGRAM, _NO_HIDDEN), "local-rounds"),
     Arm(
