@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import stat
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -62,10 +63,39 @@ def test_metrics_for_people_and_programs(flic_here, fitted):
         flic_here("evaluate", fitted, "--client", "north", "test.csv", "--format", "json").out
     )
     assert (found.pop("client"), found.pop("rows")) == ("north", 30)
+    assert (found.pop("trained_rows"), found.pop("trained_rows_left_out")) == (0, 0)
     for name, value in found.items():
         assert name.replace("_", " ") in said.out
         assert f"{value:.4f}" in said.out
     assert {*found} >= {"accuracy", "auroc", "log_loss", "calibration_error"}
+
+
+def test_rows_that_were_trained_on_are_left_out_or_said(flic_here, fitted, tmp_path):
+    known, new = wards()["north"], pd.read_csv(tmp_path / "test.csv", parse_dates=["seen"])
+    known.to_csv(tmp_path / "known.csv", index=False)
+    pd.concat([new, known]).sample(frac=1, random_state=0).to_csv(
+        tmp_path / "both.csv", index=False
+    )
+    measure = ["evaluate", fitted, "--client", "north", "--format", "json"]
+    alone, mixed, trained = (flic_here(*measure, f"{n}.csv") for n in ("test", "both", "known"))
+    assert alone.err == ""
+    assert mixed.err == "note: left out 60 rows that the model was trained on.\n"
+    assert trained.err == "note: all of these rows were trained on: of new ones, expect less.\n"
+    found, told = json.loads(alone.out), json.loads(mixed.out)
+    assert (found.pop("trained_rows_left_out"), told.pop("trained_rows_left_out")) == (0, 60)
+    assert told == pytest.approx(found)
+    assert json.loads(trained.out)["trained_rows"] == 60
+
+
+def test_a_model_of_an_older_version_does_not_know_its_rows(flic_here, tmp_path):
+    old = {n: replace(c, trained=None) for n, c in fitted_wards().clients.items()}
+    folders.save(replace(fitted_wards(), clients=old), tmp_path / "old")
+    wards()["north"].to_csv(tmp_path / "known.csv", index=False)
+    said = flic_here("evaluate", "old", "--client", "north", "known.csv")
+    assert (said.code, said.err) == (
+        0,
+        "note: which rows were trained on is not known: an older version of flic made the model.\n",
+    )
 
 
 def test_what_is_not_defined_is_null(flic_here, fitted, tmp_path):
@@ -106,7 +136,7 @@ def test_a_site_of_a_wide_file_is_measured_on_its_own_rows(flic_here, tmp_path):
     own = flic_here(*measure, "wide.csv")
     assert json.loads(own.out)["rows"] == (wide["site"] == "north").sum()
     assert json.loads(own.out) == json.loads(flic_here(*measure, "north.csv").out)
-    assert own.err == ""
+    assert own.err == "note: all of these rows were trained on: of new ones, expect less.\n"
     said = flic_here("predict", "fitted", "--client", "north", "wide.csv", "-o", "out.csv")
     assert said.out == f"{len(wide)} predictions: out.csv\n"
     assert said.err == (

@@ -234,9 +234,7 @@ def test_rows_of_a_file_are_known_again_wherever_they_stand(silo, settings, tmp_
 
     def measure(frame):
         frame.to_csv(tmp_path / "rows.csv", index=False)
-        return evaluate_file(
-            run.model(), tmp_path / "rows.csv", tell=lambda note: None, trained=run.trained
-        )
+        return evaluate_file(run.model(), tmp_path / "rows.csv", tell=lambda note: None)
 
     found = measure(kept)
     held, train = len(run.client.test), len(run.client.train)

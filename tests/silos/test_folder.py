@@ -30,12 +30,15 @@ FILES = [
     "clients/00-north/client.json",
     "clients/00-north/model.json",
     "clients/00-north/model.safetensors",
+    "clients/00-north/trained.digests",
     "clients/01-south/client.json",
     "clients/01-south/model.json",
     "clients/01-south/model.skops",
+    "clients/01-south/trained.digests",
     "clients/02-east/client.json",
     "clients/02-east/model.json",
     "clients/02-east/model.safetensors",
+    "clients/02-east/trained.digests",
 ]
 
 

@@ -149,7 +149,7 @@ def with_linked(fitted):
     encoder = encode([table], fitted.task, {table.name: (np.arange(40), np.arange(0))})
     kept = ("linked", 1.0, _kept_linked(fitted, table))
     assert isinstance(table.labelling, Labelling)
-    client = FittedClient.of(table, encoder.silos[0].encoder, kept, fitted.task, fitted.labels)
+    client = FittedClient.of(table, encoder.silos[0], kept, fitted.task, fitted.labels)
     return replace(fitted, clients={**fitted.clients, "clinic 2": client})
 
 

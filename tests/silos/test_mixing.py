@@ -169,7 +169,7 @@ def fitted(tables):
     models = evaluator.learn_all(["mix"], encoded, trial)["mix"].models
     clients = {
         table.name: FittedClient.of(
-            table, silo.encoder, ("mix", None, models[table.name]), tables.task, tables.labels
+            table, silo, ("mix", None, models[table.name]), tables.task, tables.labels
         )
         for table, silo in zip(tables.tables, encoded.silos, strict=True)
     }

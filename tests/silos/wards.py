@@ -70,5 +70,5 @@ def _keeping(kept, fitted, evaluator):
         name = kept[table.name]
         model = evaluator.learn(evaluator.offered[name], encoded, seed=0).models[table.name]
         own = (name, fitted.temperatures.get(name), model)
-        clients[table.name] = FittedClient.of(table, silo.encoder, own, fitted.task, fitted.labels)
+        clients[table.name] = FittedClient.of(table, silo, own, fitted.task, fitted.labels)
     return replace(fitted, clients=clients)

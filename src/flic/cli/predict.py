@@ -60,21 +60,35 @@ def evaluate(
     format: Format = "text",
     encoding: Encoding = "utf-8",
 ) -> None:
-    """Measure a client's model on rows of that client whose labels are known."""
+    """Measure a client's model on its rows with known labels that it was not trained on."""
     need_pandas("evaluate")
     from flic.silos.folder import load
+
+    measure(load(folder).client(client), data, format, who="client", encoding=encoding)
+
+
+def measure(
+    model: "FittedClient", data: Path, format: Format, *, who: str, encoding: str = "utf-8"
+) -> None:
+    """Measure a model on the labelled rows of a file, and say which of them it was trained on."""
     from flic.silos.predicting import evaluate_file
 
-    fitted = load(folder).client(client)
-    measured = evaluate_file(fitted, data, tell=notice, encoding=encoding)
-    show_metrics(fitted.name, measured, format, who="client")
+    found = evaluate_file(model, data, tell=notice, encoding=encoding)
+    _show_metrics(model.name, found, format, who=who)
+    if found.left_out:
+        notice(f"left out {counted(found.left_out, 'row')} that the model was trained on.")
+    if found.trained:
+        notice("all of these rows were trained on: of new ones, expect less.")
+    if model.trained is None:
+        notice("which rows were trained on is not known: an older version of flic made the model.")
 
 
-def show_metrics(name: str, measured: "Measured", format: Format, *, who: str, **more: int) -> None:
-    """Print the metrics of a model on labelled rows, with `more` numbers for programs."""
+def _show_metrics(name: str, measured: "Measured", format: Format, *, who: str) -> None:
+    """Print the metrics of a model on labelled rows."""
     if format == "json":
         known = {name: None if v != v else v for name, v in measured.figures.items()}
-        say(json.dumps({who: name, "rows": measured.rows, **more, **known}))
+        rows = {"trained_rows": measured.trained, "trained_rows_left_out": measured.left_out}
+        say(json.dumps({who: name, "rows": measured.rows, **rows, **known}))
         return
     shown = [[name.replace("_", " "), f"{v:.4f}"] for name, v in measured.figures.items()]
     table(f"{name}, {counted(measured.rows, 'row')}", ["metric", "value"], shown)

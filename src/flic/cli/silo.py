@@ -10,7 +10,7 @@ import typer
 from flic.cli.assignments import Classes, Missing, missing_values, values_of_classes
 from flic.cli.check import Format
 from flic.cli.coordinator import Foreground, need_flower, split_names
-from flic.cli.predict import Out, show_metrics, write_predictions
+from flic.cli.predict import Out, measure, write_predictions
 from flic.cli.screen import notice, say, table
 from flic.errors import ConfigError
 from flic.files import read_json
@@ -293,18 +293,7 @@ def evaluate(
     format: Format = "text",
 ) -> None:
     """Measure the silo's newest model on rows with known labels that it was not trained on."""
-    run = _open(path).silo.newest()
-    from flic.silos.predicting import evaluate_file
-
-    found = evaluate_file(run.model(), data, tell=notice, trained=run.trained)
-    more = {"trained_rows": found.trained, "trained_rows_left_out": found.left_out}
-    show_metrics(run.name, found, format, who="silo", **more)
-    if found.left_out:
-        notice(f"left out {counted(found.left_out, 'row')} that the model was trained on.")
-    if found.trained:
-        notice("all of these rows were trained on: of new ones, expect less.")
-    if run.trained is None:
-        notice("which rows were trained on is not known: an older version of flic began the run.")
+    measure(_open(path).silo.model(), data, format, who="silo")
 
 
 @app.command()

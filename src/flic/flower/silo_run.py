@@ -11,7 +11,6 @@ The last two rounds are kept, so that a request that is repeated gets the same a
 """
 
 import secrets
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -19,7 +18,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from pydantic import ValidationError
 from safetensors import SafetensorError
@@ -38,7 +36,7 @@ from flic.methods.linked.linked_client import LinkedClient
 from flic.settings import in_words
 from flic.shapes import Named
 from flic.silos.candidates import FLIC
-from flic.silos.encoding import EncodedSilo, linked_features, linked_names, row_digests
+from flic.silos.encoding import EncodedSilo, linked_features, linked_names
 from flic.silos.fitted import FittedClient
 from flic.silos.linked_columns import in_own_units, in_shared_units, sentences
 from flic.silos.model import Saved
@@ -49,11 +47,12 @@ from flic.silos.models import (
     refuse_other_shapes,
     tensors_under,
 )
+from flic.silos.trained_rows import FILE as TRAINED
+from flic.silos.trained_rows import Trained, digests_of, packed, unpacked
 from flic.tables import Column, Declared, Labelling, SiloTable
 from flic.tables.encoder import TableEncoder
 
 FACTS, ROWS, LINKS = "run.json", "rows.safetensors", "links.json"
-TRAINED = "trained.digests"
 
 
 class SiloRun:
@@ -94,8 +93,7 @@ class SiloRun:
             "encoder": silo.encoder.model_dump(mode="json"),
             "features": list(client.schema.features),
         }
-        digests = row_digests(silo.data.train.x.numpy(), silo.data.train.y.numpy())
-        write_atomically(folder / TRAINED, digests.tobytes())
+        write_atomically(folder / TRAINED, packed(digests_of(silo.data.train)))
         write_atomically(folder / ROWS, _packed(rows))
         write_json(folder / FACTS, facts)
 
@@ -127,13 +125,13 @@ class SiloRun:
         return linked_names(self.encoder, self.declared, self.name)
 
     @property
-    def trained(self) -> Counter[int] | None:
+    def trained(self) -> Trained | None:
         """Digests of the training rows; None of a run that an older version began."""
         path = self.folder / TRAINED
         if not path.exists():
             return None
         try:
-            return Counter(np.frombuffer(path.read_bytes(), "<i8").tolist())
+            return unpacked(path.read_bytes())
         except ValueError as error:
             raise _damaged(path, error) from error
 
@@ -249,6 +247,7 @@ class SiloRun:
             model=self._load_linked() if is_linked else self._load(max(self.rounds)),
             task=self.settings.question,
             labels=self.settings.classes,
+            trained=self.trained,
         )
 
     def _network(self, private: Named, shared: Named) -> NetworkModel:

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 
 import numpy as np
 import pandas as pd
@@ -87,13 +86,6 @@ def _client(
     nothing = splits[1].take(torch.zeros(len(splits[1]), dtype=torch.bool))
     schema = FeatureSchema(space, features)
     return ClientData(training.name, schema, splits[0], nothing, splits[1])
-
-
-def row_digests(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Digest of each encoded row and its label, to recognise the row later."""
-    rows = np.hstack([x, y[:, None]]).astype("<f4")
-    digests = (blake2b(row.tobytes(), digest_size=8).digest() for row in rows)
-    return np.frombuffer(b"".join(digests), "<i8")
 
 
 def _labels(y: np.ndarray) -> torch.Tensor:

@@ -14,10 +14,12 @@ from flic.engine.journal import Record
 from flic.errors import ConfigError, DataError, NumericalError
 from flic.notation import counted
 from flic.silos.choice import CandidatePrior
+from flic.silos.encoding import EncodedSilo
 from flic.silos.fit_settings import FitSettings
 from flic.silos.linked_state import LinkedState
 from flic.silos.mixing import Weighed
 from flic.silos.model import Features, Model, tempered
+from flic.silos.trained_rows import Trained, digests_of
 from flic.silos.verdict import Verdict
 from flic.tables import Column, Declared, Labelling, SiloTable, conform
 from flic.tables.columns import BadValues, Oddities
@@ -53,17 +55,18 @@ class FittedClient:
     model: Model
     task: Task
     labels: tuple[str, ...]
+    trained: Trained | None  # None of a model that an older version wrote
 
     @classmethod
     def of(
         cls,
         table: SiloTable,
-        encoder: TableEncoder,
+        silo: EncodedSilo,
         kept: tuple[str, float | None, Model],
         task: Task,
         labels: tuple[str, ...],
     ) -> "FittedClient":
-        """The client of a table, with the model it keeps."""
+        """The client of a table, with the model it keeps of all rows."""
         assert table.labelling is not None
         candidate, temperature, model = kept
         return cls(
@@ -71,12 +74,13 @@ class FittedClient:
             columns=table.columns,
             declared=table.declared,
             labelling=table.labelling,
-            encoder=encoder,
+            encoder=silo.encoder,
             candidate=candidate,
             temperature=temperature,
             model=model,
             task=task,
             labels=labels,
+            trained=digests_of(silo.data.train),
         )
 
     def predict(self, frame: pd.DataFrame) -> Predicted:

@@ -26,6 +26,8 @@ from flic.silos.model import Saved
 from flic.silos.models import KINDS
 from flic.silos.report_data import ReportData
 from flic.silos.results import Results
+from flic.silos.trained_rows import FILE as TRAINED
+from flic.silos.trained_rows import packed, unpacked
 from flic.silos.verdict import Verdict
 from flic.tables import Column, Declared, Labelling
 from flic.tables.encoder import TableEncoder
@@ -88,6 +90,8 @@ def _client_files(client: FittedClient) -> dict[str, bytes]:
     if saved.tensors:
         tensors = {name: tensor.contiguous() for name, tensor in saved.tensors.items()}
         files["model.safetensors"] = save_tensors(tensors)
+    if client.trained is not None:
+        files[TRAINED] = packed(client.trained)
     return files | ({"model.skops": saved.trees} if saved.trees else {})
 
 
@@ -172,6 +176,7 @@ def _client(
         raise ValueError(
             f"the model of client {facts['name']!r} reads other features than its encoder writes"
         )
+    trained = files.get(f"{place}/{TRAINED}")
     columns = TypeAdapter(tuple[Column, ...]).validate_python(facts["columns"])
     if {*encoder.sources} != {column.name for column in columns}:
         raise ValueError(
@@ -188,6 +193,7 @@ def _client(
         model=own,
         task=task,
         labels=labels,
+        trained=unpacked(trained) if trained is not None else None,
     )
 
 

@@ -180,6 +180,6 @@ def _clients(
     for table, silo in zip(federation.tables, encoded.silos, strict=True):
         name = final.choices["kept"][table.name].candidate
         kept = (name, final.temperatures.get(name), learned[name].models[table.name])
-        client = FittedClient.of(table, silo.encoder, kept, federation.task, federation.labels)
+        client = FittedClient.of(table, silo, kept, federation.task, federation.labels)
         found[table.name] = client
     return found

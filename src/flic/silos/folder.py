@@ -11,6 +11,7 @@ DIR/
   clients/00-NAME/   one folder per client, which a real one keeps to itself:
     client.json        columns, labels and the fitted encoder
     model.json, model.safetensors or model.skops
+    trained.digests    by which its training rows are known again in any file
   README.md          the model card
 
 A folder is written under another name and renamed, so that it is there whole or not at all.

@@ -146,7 +146,7 @@ def join_shared(part: SharedPart, table: SiloTable, *, workers: int = 1) -> Join
     name = final.choices["kept"][table.name].candidate
     model = evaluator.learn_all([name], encoded, final)[name].models[table.name]
     kept = (name, final.temperatures.get(name), model)
-    client = FittedClient.of(table, encoded.silos[0].encoder, kept, part.task, part.labels)
+    client = FittedClient.of(table, encoded.silos[0], kept, part.task, part.labels)
     metric, count = settings.metric_for(part.task), {table.name: len(table)}
     notices = explanations(encoded, settings, part.linked, sent={}) if part.linked else ()
     found = verdict(results, final, metric=metric, rows=count)

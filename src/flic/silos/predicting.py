@@ -13,9 +13,9 @@ import pandas as pd
 from flic.data.task import Classification
 from flic.errors import ConfigError, DataError
 from flic.files import open_with
-from flic.silos.encoding import row_digests
 from flic.silos.fitted import FittedClient, Predicted
 from flic.silos.measures import figures
+from flic.silos.trained_rows import Trained, row_digests
 from flic.tables import stream_table
 from flic.tables.columns import BadValues, about_bad
 from flic.tables.labels import quoted
@@ -80,15 +80,13 @@ def evaluate_file(
     *,
     tell: Tell,
     encoding: str = "utf-8",
-    trained: Mapping[int, int] | None = None,
 ) -> Measured:
     """Metrics of the client's predictions for its labelled rows in a file.
 
-    `trained` are digests of training rows, and how often each occurs. Such rows are left out if
-    there are any others.
+    Rows that the model was trained on are left out if there are any others.
     """
     rows = stream_table(source, chunk_rows=CHUNK_ROWS, encoding=encoding)
-    left = Counter(trained or {})
+    left = Counter(client.trained or {})
     scores: list[np.ndarray] = []
     labels: list[np.ndarray] = []
     seen: list[np.ndarray] = []
@@ -114,11 +112,11 @@ def _known_again(
     frame: pd.DataFrame,
     known: np.ndarray,
     y: np.ndarray,
-    left: Counter[int],
+    left: Trained,
 ) -> np.ndarray:
     """Mark the labelled rows that are in `left`, and take them out of it."""
     found = np.zeros(len(y), bool)
-    digests = row_digests(client.encoded(frame)[known], y).tolist() if left else []
+    digests = row_digests(client.encoded(frame)[known], y) if left else []
     for i, digest in enumerate(digests):
         if left[digest] > 0:
             left[digest] -= 1
