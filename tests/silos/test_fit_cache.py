@@ -63,6 +63,28 @@ def test_an_interrupted_fit_goes_on_and_ends_the_same(modes, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["fitted"]
 
 
+def test_steps_that_are_kept_count_from_the_start(tmp_path):
+    settings = SETTINGS.model_copy(update={"candidates": ("lda",)})
+    cache, told = FitCache.of(tmp_path, tables(), settings), []
+
+    def stop_at(number):
+        told.clear()
+
+        def on_step(done, total, what):
+            told.append((done, total))
+            if len(told) == number:
+                raise Stopped
+
+        return on_step
+
+    for stop, steps in [(2, [0, 1]), (3, [1, 1, 2]), (4, [2, 2, 2, 3])]:
+        with pytest.raises(Stopped):
+            fit(tables(), settings, cache=cache, on_step=stop_at(stop))
+        assert told == [(done, 4) for done in steps]
+    fit(tables(), settings, cache=cache, on_step=stop_at(None))
+    assert [done for done, _ in told] == [3, 3, 3, 3, 4]
+
+
 def set_cell(column, value):
     def change(frames):
         frames["north"].loc[3, column] = value

@@ -162,22 +162,39 @@ class Evaluator:
 
     def trial(self, training: Mapping[str, np.ndarray], *, seed: int) -> Trial:
         """Cross-validation inside the training rows."""
-        tables = [t.take(training[t.name]) for t in self.federation.tables]
         found: dict[str, dict[str, list[np.ndarray]]] = {}
-        labels: dict[str, list[np.ndarray]] = {t.name: [] for t in tables}
-        path = ("inner", seed)
-        for inner in cross_validation(tables, self.settings.folds, seed=seed, path=path):
-            for table in tables:
-                labels[table.name].append(table.y[inner[table.name][1]])
-            rows = {
-                c: (training[c][train], training[c][test]) for c, (train, test) in inner.items()
-            }
+        labels: dict[str, list[np.ndarray]] = {t.name: [] for t in self.federation.tables}
+        for rows in self._folds(training, seed=seed):
+            for table in self.federation.tables:
+                labels[table.name].append(table.y[rows[table.name][1]])
             for candidate, by_client in self.predictions(rows, seed=seed).items():
                 for client, predicted in by_client.items():
                     found.setdefault(candidate, {}).setdefault(client, []).append(predicted)
         y = {name: np.concatenate(parts) for name, parts in labels.items()}
         whole = {m: {c: np.concatenate(p) for c, p in own.items()} for m, own in found.items()}
         return self._conclude(whole, y)
+
+    def _folds(self, training: Mapping[str, np.ndarray], *, seed: int) -> Iterator[Rows]:
+        """Rows of each fold of the cross-validation inside the training rows."""
+        tables = [t.take(training[t.name]) for t in self.federation.tables]
+        path = ("inner", seed)
+        for inner in cross_validation(tables, self.settings.folds, seed=seed, path=path):
+            yield {c: (training[c][train], training[c][test]) for c, (train, test) in inner.items()}
+
+    def keeps_trial(self, training: Mapping[str, np.ndarray], *, seed: int) -> bool:
+        """True if the cache has all predictions of a trial."""
+        return all(self._keeps(rows, seed=seed) for rows in self._folds(training, seed=seed))
+
+    def keeps_split(self, rows: Rows, *, seed: int) -> bool:
+        """True if the cache has all predictions of a split."""
+        training = {name: train for name, (train, _) in rows.items()}
+        return self._keeps(rows, seed=seed) and self.keeps_trial(training, seed=seed)
+
+    def _keeps(self, rows: Rows, *, seed: int) -> bool:
+        return self.cache is not None and all(
+            self.cache.find(key_of(name, rows, seed=seed), clients) is not None
+            for name, clients in self.served.items()
+        )
 
     def _conclude(self, predicted: Predictions, y: Mapping[str, np.ndarray]) -> Trial:
         temperatures = dict(self.before.temperatures) if self.before else {}
@@ -269,14 +286,19 @@ def work_through(
     evaluator: Evaluator, splits: Sequence[Rows], *, workers: int
 ) -> Iterator[tuple[Results, Trial]]:
     """Results of the splits, in their order; they do not depend on the number of processes."""
-    seeds = [evaluator.settings.seed + number for number in range(len(splits))]
+    jobs = seeded(evaluator, splits)
     if workers == 1:
-        yield from (evaluator.split(rows, seed=s) for rows, s in zip(splits, seeds, strict=True))
+        yield from (evaluator.split(rows, seed=seed) for rows, seed in jobs)
         return
     with open_workers(
         evaluator, workers=workers, advice="try again with fewer --workers"
     ) as opened:
-        yield from opened.do(_split, zip(splits, seeds, strict=True))
+        yield from opened.do(_split, jobs)
+
+
+def seeded(evaluator: Evaluator, splits: Sequence[Rows]) -> list[tuple[Rows, int]]:
+    """Each split with its seed."""
+    return [(rows, evaluator.settings.seed + number) for number, rows in enumerate(splits)]
 
 
 def _split(evaluator: Evaluator, rows: Rows, seed: int) -> tuple[Results, Trial]:

@@ -14,7 +14,7 @@ from flic.errors import ConfigError
 from flic.silos.candidate import Learned
 from flic.silos.candidates import CANDIDATES, FLIC, NetworkCandidate
 from flic.silos.encoding import EncodedFederation
-from flic.silos.evaluator import Evaluator, Trial, work_through
+from flic.silos.evaluator import Evaluator, Trial, seeded, work_through
 from flic.silos.fit_cache import FitCache
 from flic.silos.fit_settings import FitSettings
 from flic.silos.fitted import FittedClient, FittedFederation
@@ -22,12 +22,12 @@ from flic.silos.linked_columns import LinkedColumns, explanations
 from flic.silos.mixing import Mix, Weighed
 from flic.silos.report_data import report_data
 from flic.silos.results import Results
-from flic.silos.splits import outer_splits
+from flic.silos.splits import Rows, outer_splits
 from flic.silos.verdict import verdict
 from flic.tables import TableFederation
 
 OnStep = Callable[[int, int, str], None]
-"""Called after every step with the steps done, the total, and the name of the next."""
+"""Called first and after every step with the steps done, the total, and the name of the next."""
 
 
 @one_thread()
@@ -51,14 +51,14 @@ def fit(
 def _fit(evaluator: Evaluator, workers: int, on_step: OnStep) -> FittedFederation:
     federation, settings = evaluator.federation, evaluator.settings
     splits = outer_splits(federation.tables, settings)
-    total = len(splits) + 2
-    on_step(0, total, "splits")
+    everything = {table.name: np.arange(len(table)) for table in federation.tables}
+    total, kept = len(splits) + 2, _kept(evaluator, splits, everything)
+    on_step(sum(kept), total, "splits")
     results, trials = [], []
     for result, trial in work_through(evaluator, splits, workers=workers):
         results.append(result)
         trials.append(trial)
-        on_step(len(results), total, "splits")
-    everything = {table.name: np.arange(len(table)) for table in federation.tables}
+        on_step(len(results) + sum(kept[len(results) :]), total, "splits")
     final = evaluator.trial(everything, seed=settings.seed)
     on_step(total - 1, total, "models")
     encoded = evaluator.encode({name: (rows, rows[:0]) for name, rows in everything.items()})
@@ -88,6 +88,16 @@ def _fit(evaluator: Evaluator, workers: int, on_step: OnStep) -> FittedFederatio
     )
     on_step(total, total, "done")
     return fitted
+
+
+def _kept(
+    evaluator: Evaluator, splits: Sequence[Rows], everything: Mapping[str, np.ndarray]
+) -> list[bool]:
+    """Whether an interrupted fit has done each split, and the trial on all rows."""
+    if evaluator.cache is None or not evaluator.cache.is_begun:
+        return [False] * (len(splits) + 1)
+    done = [evaluator.keeps_split(rows, seed=seed) for rows, seed in seeded(evaluator, splits)]
+    return [*done, evaluator.keeps_trial(everything, seed=evaluator.settings.seed)]
 
 
 def refuse(federation: TableFederation, settings: FitSettings) -> None:
