@@ -1,8 +1,8 @@
 """A journal on disk: every step is committed by one atomic rename, and survives `kill -9`.
 
 checkpoints/
-  settings.json         the settings of the run, to name those that are changed later
-  00007.json            the commit: record, SHA-256 of every file it needs, and of what made it
+  00007.json            the commit: record, settings, SHA-256 of every file it needs, and of
+                        what made it
   00007.server.safetensors
   00007.0.safetensors   private states of the clients that changed, stack by stack
 Files of earlier steps stay as long as they have a client's latest state, or its state before the
@@ -25,14 +25,7 @@ from torch import Tensor
 from flic.digests import digest, digest_of
 from flic.engine.journal import Record, stored
 from flic.errors import DamagedCheckpoint, OtherRun
-from flic.files import (
-    make_folder,
-    parse_json,
-    read_bytes,
-    read_json,
-    write_atomically,
-    write_json,
-)
+from flic.files import make_folder, parse_json, read_bytes, write_atomically
 from flic.methods.protocol import ServerState
 from flic.settings import differences, in_words
 from flic.shapes import Named
@@ -40,8 +33,6 @@ from flic.shapes import Named
 VERSION = 1
 CHECKPOINTS = "checkpoints"
 """Name of the journal's folder in a run folder."""
-
-SETTINGS = "settings.json"
 
 _FILE = re.compile(r"\d{5,}\.(server|\d+)\.safetensors\Z")
 
@@ -57,6 +48,7 @@ class Commit(BaseModel, strict=True, frozen=True):
     files: dict[str, str]  # file name → SHA-256 of what this step wrote
     clients: dict[str, str]  # client → file, of the clients that changed in this step
     origin: dict[str, str] = {}
+    settings: dict[str, Any] = {}  # to name those that were changed, if the origin is another
 
     def dump(self) -> bytes:
         """JSON with a checksum over itself."""
@@ -91,14 +83,14 @@ class DiskJournal:
     ) -> None:
         """Open the journal of the run with this origin; None accepts any run.
 
-        A damaged last commit is set aside (see `notices`). A copy of `settings`, whose digest the
-        origin has, is kept, so that a refusal can name those that changed.
+        A damaged last commit is set aside (see `notices`). Commits have a copy of `settings`, so
+        that a refusal can name those that changed.
 
         Raises:
             OtherRun: a commit has another origin.
         """
         self._folder = folder
-        self._origin, self._settings = origin or {}, settings
+        self._origin, self._settings = origin or {}, settings or {}
         make_folder(folder)
         self.notices: list[str] = []
         self.server: ServerState | None = None
@@ -142,8 +134,6 @@ class DiskJournal:
     def commit(self, server: ServerState, record: Record) -> None:
         """Finish the step."""
         number = len(self._commits)
-        if number == 0 and self._settings is not None:
-            write_json(self._folder / SETTINGS, self._settings)
         shared = {name: value.contiguous() for name, value in server.shared.items()}
         self._write(_server_file(number), save(shared, {"round": str(server.round)}))
         # Through JSON, so that a record reads the same before and after a resume.
@@ -154,6 +144,7 @@ class DiskJournal:
             files=self._written,
             clients=self._pending,
             origin={**self._origin},
+            settings={**self._settings},
         )
         write_atomically(self._folder / _commit_file(number), commit.dump())
         self.server = server
@@ -249,13 +240,7 @@ class DiskJournal:
 
     def _changes(self, commit: Commit) -> str:
         """Settings that differ from those of a commit, in brackets, as far as is known."""
-        try:
-            before = read_json(self._folder / SETTINGS)
-        except (OSError, ValueError):
-            return ""
-        if self._settings is None or digest_of(before) != commit.origin.get("settings"):
-            return ""
-        said = differences(before, self._settings)
+        said = differences(commit.settings, self._settings) if commit.settings else ""
         return f" ({said})" if said else ""
 
     def _sweep(self) -> None:

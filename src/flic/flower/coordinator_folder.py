@@ -45,7 +45,9 @@ class Coordinator:
     def journal(self) -> DiskJournal:
         """The finished rounds; to open it tidies up, so only whoever does rounds may."""
         agreed = {"run": self.run, **self.settings.agreement}
-        opened = DiskJournal(self.folder / CHECKPOINTS, {"settings": digest_of(agreed)})
+        origin = {"settings": digest_of(agreed)}
+        shown = {key: value for key, value in agreed.items() if key != "salt"}  # a secret
+        opened = DiskJournal(self.folder / CHECKPOINTS, origin, shown)
         for message in opened.notices:
             note(self.folder, "damaged", message=message)
         return opened
