@@ -28,7 +28,7 @@ _MOST_GIGABYTES = 10**9  # more would tell a reader nothing
 _EXPECTED = {
     "bool_parsing": "true or false",
     "bool_type": "true or false",
-    "dict_type": "a table of settings",
+    "dict_type": "{table}",
     "finite_number": "a finite number",
     "float_parsing": "a number",
     "float_type": "a number",
@@ -42,8 +42,8 @@ _EXPECTED = {
     "list_type": "a list",
     "literal_error": "{expected}",
     "missing": "another entry",
-    "model_attributes_type": "a table of settings",
-    "model_type": "a table of settings",
+    "model_attributes_type": "{table}",
+    "model_type": "{table}",
     "path_type": "a path",
     "string_pattern_mismatch": "a text of the form {pattern}",
     "string_too_short": "a longer text",
@@ -250,15 +250,19 @@ def explain(
 
 
 def in_words(error: Exception) -> str:
-    """An error about the contents of a file in one line; of several problems, the first."""
+    """An error about the contents of a JSON file in one line; of several problems, the first."""
+    if isinstance(error, KeyError):
+        return f"{_cut(str(error))} is missing"
+    if isinstance(error, TypeError | AttributeError):  # in Python's words
+        return "a part of it is of the wrong kind, such as a list in place of an object"
     if not isinstance(error, ValidationError):
         return str(error)
     problem = error.errors()[0]
     key = _cut(".".join(map(str, problem["loc"])))
-    return ": ".join(filter(None, [key, _wrong(problem)]))
+    return ": ".join(filter(None, [key, _wrong(problem, table="a JSON object")]))
 
 
-def _wrong(problem: Mapping[str, Any]) -> str:
+def _wrong(problem: Mapping[str, Any], *, table: str = "a table of settings") -> str:
     """The problem with a value, without pydantic's words where its error is known."""
     kind, value = problem["type"], problem["input"]
     if kind == "missing" and isinstance(problem["loc"][-1], str):
@@ -269,7 +273,7 @@ def _wrong(problem: Mapping[str, Any]) -> str:
     if kind == "value_error" and isinstance(value, dict):
         return message  # about several keys, which it names
     if kind in _EXPECTED:
-        message = f"expected {_EXPECTED[kind].format(**problem.get('ctx', {}))}"
+        message = f"expected {_EXPECTED[kind].format(table=table, **problem.get('ctx', {}))}"
     return f"got {_cut(json.dumps(value, default=str))}; {message}"
 
 

@@ -40,7 +40,7 @@ def test_odd_columns_are_said(flic_here, fitted, tmp_path):
     said = flic_here("predict", fitted, "--client", "north", "new.csv", "-o", "out.csv")
     assert said.code == 0
     assert said.err.splitlines() == [
-        "note: client 'north': has no column 'dose'; all their values count as missing.",
+        "note: client 'north': has no column 'dose'; all its values count as missing.",
         "note: client 'north': has 1 further column that is not used: 'more'.",
         "note: client 'north': column 'blood' has levels that no training row had, such as 'AB'; "
         "they count as none of its levels.",

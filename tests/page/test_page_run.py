@@ -215,6 +215,7 @@ def test_a_damage_is_told_in_plain_words(finished):
     for content, why in [
         ("{", "not valid JSON"),
         ('{"notices": 3}', "notices: got 3; expected a li"),
+        ("[]", "got \\[\\]; expected a JSON object"),
     ]:
         (folder / "summary.json").write_text(content)
         with pytest.raises(RunFolderError, match=rf"summary.json is damaged \({why}"):

@@ -175,10 +175,10 @@ def test_an_empty_folder_is_taken(tmp_path):
     assert run_folder.read_config(tmp_path) == resolve(RAW)
 
 
-@pytest.mark.parametrize("content", ["{", "[" * 100_000])
+@pytest.mark.parametrize("content", ["{", "[]", "[" * 100_000])
 def test_a_damaged_configuration_is_named(tmp_path, content):
     (tmp_path / "config.json").write_text(content)
-    with pytest.raises(RunFolderError, match=r"config.json is damaged .* cannot be resumed"):
+    with pytest.raises(RunFolderError, match=r"config.json is damaged .* expected the settings"):
         run_folder.read_config(tmp_path)
 
 

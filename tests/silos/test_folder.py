@@ -154,8 +154,8 @@ def test_a_touched_file_is_named_and_refused(folder, damage):
     ("content", "expected"),
     [
         (b"", "federation.json cannot be read"),
-        (b"[]", "federation.json cannot be read"),
-        (b"{}", "federation.json cannot be read"),
+        (b"[]", r"federation.json cannot be read \(a part of it is of the wrong kind"),
+        (b"{}", r"federation.json cannot be read \('version' is missing"),
         (b'{"version": 2', "federation.json cannot be read"),
         (b"\xff\xfe", "federation.json cannot be read"),
     ],

@@ -97,7 +97,7 @@ def test_everything_odd_is_said_once(fitted, tmp_path, monkeypatch, said):
     monkeypatch.setattr(predicting, "CHUNK_ROWS", 10)
     predict_file(fitted.client("north"), tmp_path / "new.csv", tmp_path / "out", tell=said.append)
     assert said == [
-        "client 'north': has no column 'dose'; all their values count as missing.",
+        "client 'north': has no column 'dose'; all its values count as missing.",
         "client 'north': has 1 further column that is not used: 'more'.",
         "client 'north': column 'blood' has levels that no training row had, such as '0', 'AB', "
         "'X'; they count as none of its levels.",

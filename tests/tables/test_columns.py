@@ -125,7 +125,7 @@ def test_later_rows_that_differ_are_handled_and_said():
     assert frame[["stay", "drug"]].isna().all(axis=None)
     assert frame["stay"].dtype == "datetime64[ns]"
     assert odd.names == (
-        "has no column 'stay', 'drug'; all their values count as missing.",
+        "has no columns 'stay', 'drug'; all their values count as missing.",
         "has 1 further column that is not used: 'new'.",
     )
     assert {name: about_bad(name, bad) for name, bad in odd.bad.items()} == {

@@ -15,6 +15,7 @@ from flic.cli.screen import notice, say, table
 from flic.errors import ConfigError
 from flic.files import read_json
 from flic.notation import counted
+from flic.settings import in_words
 
 if TYPE_CHECKING:
     from flic.flower.announcement import Leaving
@@ -169,7 +170,7 @@ def _settings(
             raw: dict[str, Any] = read_json(federation)["settings"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(
-                f"--federation {federation}: cannot be read ({error}); expected the "
+                f"--federation {federation}: cannot be read ({in_words(error)}); expected the "
                 "federation.json of the operator."
             ) from None
         return federation_settings(raw, source=str(federation))

@@ -125,8 +125,17 @@ def read_config(folder: Path) -> RunConfig:
             f"{folder} holds no run: {path} is missing; expected a folder that flic run made."
         ) from None
     except (ValueError, OSError) as error:
-        raise RunFolderError(f"{path} is damaged ({error}); the run cannot be resumed.") from None
+        raise _damaged_config(path, str(error)) from None
+    if not isinstance(raw, dict):
+        raise _damaged_config(path, "it holds no JSON object")
     return validate(raw, source=str(path))
+
+
+def _damaged_config(path: Path, why: str) -> RunFolderError:
+    return RunFolderError(
+        f"{path} is damaged ({why}); expected the settings that flic run wrote. Restore it from a "
+        "copy, or start a new run in another folder."
+    )
 
 
 def resume(

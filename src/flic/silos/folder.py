@@ -144,7 +144,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
             "flic fit made."
         ) from None
     except (ValueError, KeyError, TypeError, OSError) as error:
-        raise _damaged(folder, f"{MANIFEST} cannot be read ({error})") from None
+        raise _damaged(folder, f"{MANIFEST} cannot be read ({in_words(error)})") from None
     if version != VERSION:
         raise RunFolderError(
             f"{folder} is of version {version}; this flic reads version {VERSION}. Fit the "

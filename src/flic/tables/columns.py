@@ -242,7 +242,8 @@ def _about_names(
     wanted = [column.name for column in columns]
     absent = [name for name in wanted if name not in frame.columns]
     if absent:
-        yield f"has no column {quoted(absent)}; all their values count as missing."
+        what, whose = ("column", "its") if len(absent) == 1 else ("columns", "their")
+        yield f"has no {what} {quoted(absent)}; all {whose} values count as missing."
     known = {*wanted, *declared.left_out}
     extra = [name for name in frame.columns if name not in known]
     if extra:
