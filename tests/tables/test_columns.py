@@ -206,8 +206,10 @@ def test_columns_are_read_as_others_read_them_where_they_can_be():
 @pytest.mark.parametrize("odd", ["2024-02-30", "30.02.2024", "2024-13-01", "9999-12-31", "soon"])
 def test_a_day_that_is_none_among_dates_is_questioned(odd):
     frame = pd.DataFrame({"seen": ["2024-02-01", "2024-02-02", odd]})
-    with pytest.raises(DataError, match=f"mostly dates, but 1 of 3 values is not, such as '{odd}'"):
+    with pytest.raises(DataError, match="mostly dates, but 1 of 3 values is not, such") as refusal:
         find_columns(frame, Declared())
+    assert f"such as '{odd}' (data row 3)" in str(refusal.value)
+    assert ("If a day is mistyped, correct it; if this" in str(refusal.value)) == (odd != "soon")
 
 
 def test_notes_that_begin_with_a_date_are_text():
