@@ -227,6 +227,7 @@ STRANGE = {
     "rounds.json": ["null", "[1]", "[{}]", '{"a": 1}', '[{"round": "x", "stage": "y"}]', DEEP],
     "summary.json": ["null", "[]", "{}", '{"notices": 3}', '{"notices": [1]}', DEEP],
     "run.json": ["null", "[]", '{"python": []}', DEEP],
+    "timings.json": ["null", "[]", "[1, 2, 3, 4]", '[{"seconds": "long"}]', DEEP],
 }
 
 
@@ -263,7 +264,19 @@ def test_checkpoints_of_many_levels_are_set_aside(finished):
     folder = finished()
     for path in (folder / "checkpoints").glob("[0-9]*.json"):
         path.write_text(DEEP)
-    assert any("checkpoint" in note for note in report_of_run(folder).notes)
+    with pytest.raises(RunFolderError, match="it is not used; the run goes on from the beginning"):
+        report_of_run(folder)
+    run_folder.resume(folder)
+    assert report_of_run(folder).rounds
+
+
+def test_a_run_whose_last_step_is_lost_is_not_shown_as_a_whole_one(finished):
+    folder = finished()
+    (folder / "checkpoints" / "00003.json").write_text("[]")
+    with pytest.raises(RunFolderError, match=r"00003.json is damaged .*flic run --resume"):
+        report_of_run(folder)
+    run_folder.resume(folder)
+    assert report_of_run(folder).rounds
 
 
 def test_a_report_changes_nothing_in_the_run(finished):

@@ -47,6 +47,13 @@ class _Record(BaseModel):
     validation_r2: float | None = None
 
 
+class _Timing(BaseModel):
+    """The seconds of a step in timings.json."""
+
+    seconds: float
+    cpu_seconds: float
+
+
 class _Summary(BaseModel):
     """The sentences in summary.json."""
 
@@ -66,10 +73,10 @@ def report_of_run(folder: Path) -> Report:
         journal = _journal(folder, config, data)
         refuse_damaged(folder, engine, journal)
         seen = _seen(engine, journal, stack_width=config.engine.stack_width)
-    done = [record["round"] for record in journal.records]
-    # Of a damaged checkpoint, which is set aside, the notices say so.
-    if not journal.notices and [own.round for own in rounds] != done:
+    if [own.round for own in rounds] != [record["round"] for record in journal.records]:
         raise _damaged(folder / "rounds.json", "its rounds are not those of the checkpoints")
+    if len(_read(folder / "timings.json", list[_Timing])) != len(rounds):
+        raise _damaged(folder / "timings.json", "it does not have as many steps as the run")
     if seen is not None and {name for own in rounds for name in own.active} - {*seen.sent}:
         raise _damaged(folder / "rounds.json", "it names clients that the run does not have")
     return Report(
@@ -90,7 +97,7 @@ def report_of_run(folder: Path) -> Report:
         candidates={method: found.clients for method, found in beside.items()},
         settings=config.model_dump(mode="json"),
         versions=_read(folder / "run.json", dict[str, str]),
-        notes=[*journal.notices, *_read(folder / "summary.json", _Summary).notices],
+        notes=_read(folder / "summary.json", _Summary).notices,
     )
 
 
@@ -194,7 +201,13 @@ def _journal(folder: Path, config: RunConfig, data: FederatedData) -> DiskJourna
     """The run's checkpoints; the code may have changed, but not the settings or the data."""
     if not (folder / CHECKPOINTS).is_dir():
         raise _unfinished(folder, folder / CHECKPOINTS)
-    return open_journal(folder, config, data, any_code=True)
+    journal = open_journal(folder, config, data, any_code=True)
+    for message in journal.notices:
+        raise RunFolderError(
+            f"{message} Expected all steps of a finished run. Do what is lost again with: flic run "
+            f"--resume {folder}"
+        )
+    return journal
 
 
 def _unfinished(folder: Path, path: Path) -> RunFolderError:
