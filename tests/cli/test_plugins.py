@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.metadata import EntryPoint, EntryPoints, distributions
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,30 @@ class Tiny(NetworkMethod):
 @pytest.mark.parametrize("home", ["no_such_module:Kind", "flic.methods.network:NoSuchClass", "os"])
 def test_a_method_of_a_broken_package_is_named(home: str) -> None:
     with pytest.raises(ConfigError, match="method 'mine' comes from another package"):
-        Methods({"mine": home})["mine"]
+        Methods([EntryPoint("mine", home, "flic.methods")])["mine"]
+
+
+def package(place: Path, name: str) -> EntryPoints:
+    """Entry points of an installed package that adds the methods `local` and `mine`."""
+    info = place / f"{name}-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    module = name.replace("-", "_")
+    entries = f"[flic.methods]\nlocal = {module}:Local\nmine = {module}:Mine\n"
+    (info / "entry_points.txt").write_text(entries)
+    [found] = distributions(path=[str(place)])
+    return found.entry_points
+
+
+def test_a_name_that_two_packages_give_is_refused(tmp_path: Path) -> None:
+    own = EntryPoint("local", "flic.methods.baselines.local:Local", "flic.methods")
+    one, two = (package(tmp_path / name, name) for name in ("one-pack", "two-pack"))
+    methods = Methods([own, *one, *two])
+    with pytest.raises(ConfigError, match=r"from flic itself and from package 'one-pack', as 'one"):
+        methods["local"]
+    with pytest.raises(ConfigError, match=r"'one-pack', .* and from package 'two-pack', as 'two_p"):
+        methods["mine"]
+    assert [*methods] == ["local", "mine"]
 
 
 @pytest.mark.process

@@ -1,11 +1,12 @@
 """Every method by name: FLIC, linked features, the baselines, and those of other packages.
 
-A package adds one with an entry point of the group `flic.methods` that names its class.
+A package adds one with an entry point of the group `flic.methods` that names its class,
+under a name that no other method has.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from flic.errors import ConfigError
@@ -16,27 +17,43 @@ if TYPE_CHECKING:
     from flic.method_settings import MethodSettings
     from flic.methods.protocol import Method, Population
 
+GROUP = "flic.methods"
+
 
 class Methods(Mapping[str, "type[Method]"]):
     """Methods by name; the file of one is imported when it is asked for.
 
-    Reading the names alone, as commands do, imports none of them.
+    Reading the names alone, as commands do, imports none of them. A name that two packages give
+    is refused, since nobody could tell which method is meant.
     """
 
-    def __init__(self, homes: Mapping[str, str]) -> None:
-        self._homes = homes
+    def __init__(self, entries: Iterable[EntryPoint]) -> None:
+        self._homes: dict[str, dict[str, EntryPoint]] = {}  # name → home → its entry point
+        for entry in entries:
+            self._homes.setdefault(entry.name, {})[entry.value] = entry
 
     def __getitem__(self, name: str) -> "type[Method]":
-        module, _, kind = self._homes[name].partition(":")
+        home, *others = self._homes[name]
+        if others:
+            raise ConfigError(
+                f"method {name!r} comes from {' and from '.join(self._origins(name))}; expected "
+                "one of that name. Rename the entry point, or remove the package that you do not "
+                "want."
+            )
+        module, _, kind = home.partition(":")
         try:
             return getattr(import_module(module), kind)
         except (ImportError, AttributeError) as error:
             if name in _OWN:
                 raise
             raise ConfigError(
-                f"method {name!r} comes from another package, as {self._homes[name]!r}, and cannot "
+                f"method {name!r} comes from another package, as {home!r}, and cannot "
                 f"be imported ({error}); expected module:Class. Repair or remove that package."
             ) from error
+
+    def _origins(self, name: str) -> Iterator[str]:
+        for home, entry in self._homes[name].items():
+            yield f"package {entry.dist.name!r}, as {home!r}," if entry.dist else "flic itself"
 
     def __contains__(self, name: object) -> bool:
         return name in self._homes
@@ -63,11 +80,9 @@ _OWN = {
     "ridge": "baselines.estimators:Ridge",
     "boosting": "baselines.estimators:Boosting",
 }
-_ADDED = {entry.name: entry.value for entry in sorted(entry_points(group="flic.methods"))}
+_HOMES = [EntryPoint(name, f"{__name__}.{home}", GROUP) for name, home in _OWN.items()]
 
-_HOMES = {name: f"{__name__}.{home}" for name, home in _OWN.items()}
-
-METHODS = Methods({**_HOMES, **{n: home for n, home in _ADDED.items() if n not in _HOMES}})
+METHODS = Methods([*_HOMES, *sorted(entry_points(group=GROUP))])
 
 
 def build_method(
