@@ -6,9 +6,10 @@ import tomllib
 
 import pytest
 
-from flic.notation import are, counted, json_values, toml_key, toml_list, toml_text
+from flic.notation import are, counted, json_values, plain, toml_key, toml_list, toml_text
 
 NAMES = ["age", "a b", 'say "x"', "back\\slash", "tab\tnewline\n", "größe", "a.b", "", "#"]
+OBEYED = "\u202e\u2066\u2028\u2029\x9b\x7f\x1b\u200f"
 
 
 def test_numbers_of_things():
@@ -22,9 +23,14 @@ def test_numbers_of_things():
     assert [are(num) for num in (0, 1, 2)] == ["are", "is", "are"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, f"age{OBEYED}"])
 def test_texts_and_keys_come_back(name):
     assert tomllib.loads(f"{toml_key(name)} = {toml_text(name)}") == {name: name}
+
+
+def test_letters_that_a_terminal_obeys_are_escaped():
+    assert not {*toml_text(OBEYED)} & {*OBEYED}
+    assert plain(f"größe\t{OBEYED[0]}\n") == "größe\t\\u202e\n"
 
 
 def test_a_list_comes_back():
@@ -38,6 +44,6 @@ def test_keys_have_quotes_only_where_they_need_them():
 
 def test_what_is_not_known_is_null():
     raw = {"a": math.nan, 3: (1.5, -math.inf, [math.inf, True, None, "x"])}
-    plain = json_values(raw)
-    assert plain == {"a": None, "3": [1.5, None, [None, True, None, "x"]]}
-    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    known = json_values(raw)
+    assert known == {"a": None, "3": [1.5, None, [None, True, None, "x"]]}
+    assert json.loads(json.dumps(known, allow_nan=False)) == known

@@ -3,8 +3,11 @@
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+_BIDI = {*"\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"}
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -26,13 +29,29 @@ def toml_list(names: Sequence[str]) -> str:
 
 
 def toml_text(text: str) -> str:
-    """A text in TOML, whose basic strings are those of JSON."""
-    return json.dumps(text, ensure_ascii=False)
+    """A text in TOML, whose basic strings are those of JSON, without control characters."""
+    return plain(json.dumps(text, ensure_ascii=False))
 
 
 def toml_key(name: str) -> str:
     """A key in TOML, in quotes only where it needs them."""
     return name if _BARE_KEY.fullmatch(name) else toml_text(name)
+
+
+def plain(text: str) -> str:
+    """A text without control characters, which names in a file may have.
+
+    Control characters are escaped as in JSON, so that JSON stays JSON.
+    """
+    if text.isprintable():
+        return text
+    return "".join(json.dumps(letter)[1:-1] if _is_obeyed(letter) else letter for letter in text)
+
+
+def _is_obeyed(letter: str) -> bool:
+    if letter in "\n\t":
+        return False
+    return letter in _BIDI or unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp")
 
 
 def json_values(value: Any) -> Any:

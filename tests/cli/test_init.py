@@ -118,6 +118,21 @@ def test_awkward_names_stay_in_their_place(flic_here, tmp_path):
     assert flic_here("check", "fed/federation.toml").code == 0
 
 
+def test_letters_that_a_terminal_obeys_are_escaped(flic_here, tmp_path):
+    name, label = "age\u202edesrever", "ill\u2028\x9b1m"
+    for folder, seed in (("x", 0), ("y", 1)):
+        (tmp_path / folder).mkdir()
+        frame = clinic(seed).rename(columns={"age": name, "ill": label})
+        frame.to_csv(tmp_path / folder / "rows.csv", index=False)
+    said = flic_here("init", "fed", "x/rows.csv", "y/rows.csv", "--label", label)
+    assert said.code == 0, said.err
+    text = drafted(tmp_path)
+    assert not {*text} & {"\u202e", "\u2028", "\x9b"}
+    assert '#   number: "age\\u202edesrever"' in text.splitlines()
+    assert tomllib.loads(text)["label"] == label
+    assert flic_here("check", "fed/federation.toml").code == 0
+
+
 def test_what_can_be_solved_is_drafted_and_said(flic_here, tmp_path):
     clinic(0).to_csv(tmp_path / "a.csv", index=False)
     clinic(1).to_csv(tmp_path / "b.csv", index=False)

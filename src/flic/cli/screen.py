@@ -1,8 +1,6 @@
 """Screen output: progress bars on a terminal, plain lines elsewhere, tables, error messages."""
 
-import json
 import time
-import unicodedata
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from threading import Event, Thread
@@ -23,29 +21,12 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
+from flic.notation import plain
+
 console = Console()
 
 PATIENCE_S = 10.0
 """Time without output after which a notice is shown."""
-
-
-_BIDI = {*"\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"}
-
-
-def plain(text: str) -> str:
-    """A text without control characters, which names in a file may have.
-
-    Control characters are escaped as in JSON, so that JSON stays JSON.
-    """
-    if text.isprintable():
-        return text
-    return "".join(json.dumps(letter)[1:-1] if _is_obeyed(letter) else letter for letter in text)
-
-
-def _is_obeyed(letter: str) -> bool:
-    if letter in "\n\t":
-        return False
-    return letter in _BIDI or unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp")
 
 
 def say(text: str, *, err: bool = False) -> None:
