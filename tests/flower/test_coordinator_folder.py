@@ -11,13 +11,14 @@ import torch
 from hospitals import settings_of
 
 from flic.engine.rounds import Work
-from flic.errors import ConfigError, OtherRun, RunFolderError
+from flic.errors import ConfigError, DamagedCheckpoint, OtherRun, RunFolderError
 from flic.flower.coordinator_folder import Coordinator
 from flic.flower.exchange import Asked, Reply
 from flic.flower.federation_settings import federation_settings
 from flic.flower.log import LOG, events
 from flic.flower.runner import SiloRunner
 from flic.methods.protocol import Entry, Update
+from sealing import CHANGES, sealed
 
 NAMES = ["east", "north", "south"]
 
@@ -152,6 +153,14 @@ def test_rounds_of_another_federation_are_not_gone_on_with(coordinator, tmp_path
     changed = f'the run has now (run: "{coordinator.run}" became "{other.run}")'
     with pytest.raises(OtherRun, match=re.escape(changed)):
         _ = Coordinator.open(other.folder).server
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_other_tensors_are_refused_whatever_the_checksums_say(coordinator, change):
+    done(coordinator)
+    sealed(coordinator.folder, "server", change)
+    with pytest.raises(DamagedCheckpoint, match="expected the checkpoints as flic wrote them"):
+        _ = Coordinator.open(coordinator.folder).server
 
 
 def test_rules_of_rounds_may_change_while_a_federation_goes_on(coordinator):

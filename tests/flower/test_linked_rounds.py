@@ -10,7 +10,7 @@ from flwr.common.serde import message_from_proto
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from hospitals import COLUMNS, make_here, rows_of
 
-from flic.errors import FederationError
+from flic.errors import DamagedCheckpoint, FederationError
 from flic.flower.announcement import announce
 from flic.flower.coordinator_folder import Coordinator
 from flic.flower.log import events
@@ -18,6 +18,7 @@ from flic.flower.ops.benchmark import simulated
 from flic.flower.pooling import feature_keys
 from flic.flower.silo_folder import held_out
 from flic.methods.linked.sums import SENT
+from sealing import sealed
 
 WIDE_OPEN = {"random_features": 24, "max_numbers_per_value": 1e6}
 LINKED = {"method": "linked", "network": {"linked": WIDE_OPEN}, "salt": "0a" * 16}
@@ -83,6 +84,16 @@ def without_east(tmp_path_factory):
     place = opened(make_here(root, frames=frames_of(), names=["north", "south"], **LINKED))
     place.go()
     return place
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_other_tensors_are_refused_whatever_the_checksums_say(linked, rounds):
+    place = linked()
+    place.go(rounds)
+    assert place.coordinator.journal.records
+    sealed(place.coordinator.folder, "server", lambda shared: shared.update(x=torch.zeros(1)))
+    with pytest.raises(DamagedCheckpoint, match="the shared 'x' is missing, unknown or not what"):
+        _ = place.coordinator.journal
 
 
 def records(place):

@@ -7,8 +7,6 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from made_trials import changed, trials
-from safetensors import safe_open
-from safetensors.torch import load_file, save
 
 from flic.config import resolve
 from flic.digests import digest, digest_of_code
@@ -19,6 +17,7 @@ from flic.runs import run_folder
 from flic.settings import differences
 from flic.silos.joining import shared_by_run
 from flic_paper.problems.store import save_arrays
+from sealing import CHANGES, sealed
 
 RAW = {
     "method": "flic-class",
@@ -346,42 +345,6 @@ def test_the_width_of_stacks_may_change(interrupted, finished, nearly):
 # ---- checkpoints with other tensors, and checksums that fit --------------------------------
 
 
-def sealed(folder, kind, change):
-    """Change the tensors of the last file of a kind, and make its checksum right again."""
-    path = max((folder / "checkpoints").glob(f"*.{kind}.safetensors"))
-    with safe_open(path, framework="pt") as opened:
-        facts = opened.metadata()
-    tensors = load_file(path)
-    change(tensors)
-    path.write_bytes(save(tensors, facts))
-    step = folder / "checkpoints" / f"{path.name[:5]}.json"
-    commit = Commit.parse(step.read_bytes())
-    files = {**commit.files, path.name: digest(path.read_bytes())}
-    step.write_bytes(commit.model_copy(update={"files": files}).dump())
-
-
-def lose(tensors):
-    del tensors[min(tensors)]
-
-
-def cut(tensors):
-    name = min(tensors)
-    tensors[name] = tensors[name][:-1].contiguous()
-
-
-def widen(tensors):
-    name = min(tensors)
-    tensors[name] = tensors[name].double()
-
-
-def add(tensors):
-    tensors[f"{min(tensors)}x"] = torch.zeros(1)
-
-
-def overflow(tensors):
-    tensors[min(tensors)] *= torch.inf
-
-
 METHODS = {
     "flic-hl": {"method": "flic-hl"},
     "meta-classes": {"method": "flic-hl", "anchors": {"meta_classes": 2}},
@@ -391,9 +354,7 @@ METHODS = {
 
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("kind", ["0", "server"])
-@pytest.mark.parametrize(
-    "change", [lose, cut, widen, add, overflow], ids=lambda change: change.__name__
-)
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_other_tensors_are_refused_whatever_the_checksums_say(finished, name, kind, change):
     folder = finished(**METHODS[name]).folder
     sealed(folder, kind, change)

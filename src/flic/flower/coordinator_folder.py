@@ -19,6 +19,7 @@ from typing import Any
 from flic.digests import digest_of
 from flic.engine.checkpoint import CHECKPOINTS, DiskJournal, finished_records
 from flic.engine.rounds import Rounds, Runner, Schedule, next_step
+from flic.engine.soundness import refuse_wrong, wrong_in_shared
 from flic.errors import ConfigError, RunFolderError
 from flic.files import write_json
 from flic.flower.federation_settings import FederationSettings, federation_settings
@@ -44,6 +45,14 @@ class Coordinator:
     @cached_property
     def journal(self) -> DiskJournal:
         """The finished rounds; to open it tidies up, so only whoever does rounds may."""
+        opened = self._opened
+        if opened.server is not None:
+            wrong = wrong_in_shared(self.rules.unsound(opened.server), opened.server.shared)
+            refuse_wrong(self.folder, wrong)
+        return opened
+
+    @cached_property
+    def _opened(self) -> DiskJournal:
         agreed = {"run": self.run, **self.settings.agreement}
         origin = {"settings": digest_of(agreed)}
         shown = {key: value for key, value in agreed.items() if key != "salt"}  # a secret
@@ -104,7 +113,7 @@ class Coordinator:
         return LinkedRules(self.settings, self.folder, self._last_counted)
 
     def _last_counted(self) -> list[str]:
-        records = self.journal.records
+        records = self._opened.records
         return records[-1]["active"] if records else []
 
     @cached_property

@@ -63,6 +63,13 @@ class LinkedRules(Rules):
         self._members = names
         return server
 
+    def unsound(self, server: ServerState) -> list[str]:
+        """Of a finished run nothing is known: its keys are forgotten, and nobody reads it."""
+        if server.round == FIRST:
+            return [*server.shared]
+        is_known = self.pooling.folder.exists()
+        return self.pooling.method(self.members).unsound(server.shared) if is_known else []
+
     def _leave_out(self, missing: Sequence[str], round: int) -> None:
         message = (
             f"{', '.join(missing)} failed in round {round - FIRST + 1} of {LAST - FIRST + 1} and "

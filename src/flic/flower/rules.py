@@ -71,6 +71,10 @@ class Rules:
             )
         return found
 
+    def unsound(self, server: ServerState) -> list[str]:
+        """Names of shared tensors that no finished round leaves as they are."""
+        return self.method.unsound(server.shared)
+
     # ---- what silos are sent -------------------------------------------------------------
 
     def asked(self, round: int, names: Iterable[str]) -> list[str]:

@@ -35,12 +35,13 @@ from flic.engine.journal import Journal, MemoryJournal
 from flic.engine.rounds import Schedule
 from flic.engine.runners import Jobs, local_rounds, open_jobs
 from flic.engine.score import is_score
-from flic.errors import DamagedCheckpoint, RunFolderError
+from flic.engine.soundness import refuse_wrong, wrong_in_shared, wrong_in_state
+from flic.errors import RunFolderError
 from flic.files import alone_in, make_folder, read_json, write_atomically, write_json
 from flic.runs.loaded import Loaded, refuse_impossible
 from flic.runs.metrics import Outcome, Record, round_scores
 from flic.settings import differences
-from flic.shapes import Named, unlike_forms
+from flic.shapes import Named
 
 OnStep = Callable[[Record, int, int], None]
 """Called after every step with its record, the number of all steps, and of those done."""
@@ -168,15 +169,11 @@ def resume(
 
 def refuse_damaged(folder: Path, engine: Engine, journal: Journal) -> None:
     """Refuse checkpoints that are not those of the run, though their checksums are right."""
-    wrong = next(_damages(engine, journal), None) if journal.server is not None else None
-    if wrong is not None:
-        raise DamagedCheckpoint(
-            f"{folder}: {wrong}; expected the checkpoints as flic wrote them. Start the run anew "
-            "in another folder."
-        )
+    if journal.server is not None:
+        refuse_wrong(folder, _damages(engine, journal, journal.server.shared))
 
 
-def _damages(engine: Engine, journal: Journal) -> Iterator[str]:
+def _damages(engine: Engine, journal: Journal, shared: Named) -> Iterator[str]:
     """Everything in a run's journal that no step of it writes."""
     for number, record in enumerate(journal.records):
         scores = record.get("scores", {})
@@ -184,20 +181,12 @@ def _damages(engine: Engine, journal: Journal) -> Iterator[str]:
         lacking += [f"scores of {name}" for name, own in scores.items() if not is_score(own)]
         yield from (f"step {number} has no {what}" for what in lacking)
     method, clients = engine.method, engine.clients
-    shared = journal.server.shared if journal.server is not None else {}
-    odd = "is missing, unknown or not what the settings make"
-    yield from (f"the shared {name[:40]!r} {odd}" for name in method.unsound(shared))
-    yield from (f"the shared {name!r} is not finite" for name in _infinite(shared))
+    yield from wrong_in_shared(method.unsound(shared), shared)
     for names in clients.split(clients.names, stack_width=STATES_AT_ONCE):
         for name, state in zip(names, journal.states(names), strict=True):
             if state is not None:
                 own = method.init_client(clients[name], clients.architecture(name))
-                wrong = unlike_forms(own, state) or _infinite(state)
-                yield from (f"{n[:40]!r} of client {name!r} {odd}" for n in wrong)
-
-
-def _infinite(tensors: Named) -> list[str]:
-    return [name for name, value in tensors.items() if not bool(value.isfinite().all())]
+                yield from wrong_in_state(name, own, state)
 
 
 def open_journal(
