@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from flic.engine.rounds import Work
 from flic.errors import ConfigError, DamagedCheckpoint, OtherRun, RunFolderError
 from flic.flower.coordinator_folder import Coordinator
 from flic.flower.exchange import Asked, Reply
-from flic.flower.federation_settings import federation_settings
+from flic.flower.federation_settings import Method, federation_settings
 from flic.flower.log import LOG, events
 from flic.flower.runner import SiloRunner
 from flic.methods.protocol import Entry, Update
@@ -115,6 +116,11 @@ def test_settings_that_cannot_be_meant_are_refused(raw, reason):
     with pytest.raises(ConfigError) as refused:
         federation_settings(raw, source="federation.json")
     assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize("method", get_args(Method))
+def test_only_stages_of_linked_columns_send_sums(method):
+    assert settings_of(method=method, max_features=4).sends_sums == (method == "linked")
 
 
 def test_the_rules_reach_the_networks():

@@ -91,7 +91,7 @@ def init(
     place = Address(hosts=tuple(host or ["localhost"]), port=port, insecure=insecure)
     made = Deployment.create(folder, settings, place)
     typer.echo(f"made {folder}; start it with: flic coordinator start {folder}")
-    _tell_next(made, has_salt=settings.is_closed_form)
+    _tell_next(made, has_salt=settings.sends_sums)
 
 
 def _tell_next(made: "Deployment", *, has_salt: bool) -> None:

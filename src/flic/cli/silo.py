@@ -191,7 +191,7 @@ def _show_leaving(silo: "SiloFolder", settings: "FederationSettings", *, exact: 
 
     leaving = announce(silo, settings)
     rows = [[e.what, str(list(e.shape)), str(e.num_bytes), _when(e)] for e in leaving]
-    most = "at most" if settings.is_closed_form else "and nothing else"
+    most = "at most" if settings.sends_sums else "and nothing else"
     table(
         f"What leaves this machine, {most} ({silo.name})",
         ["what", "shape", "bytes", "when"],
@@ -203,7 +203,7 @@ def _show_leaving(silo: "SiloFolder", settings: "FederationSettings", *, exact: 
         sure = sum(entry.num_bytes for entry in of_all if not entry.linked)
         told = f"{total}" if sure == total else f"{sure} to {total}"
         say(f"bytes {when.removeprefix('once, ').replace('every', 'in every')}: {told}")
-    if settings.is_closed_form:
+    if settings.sends_sums:
         typer.echo("never: single rows and labels, names of columns other than as keys, your model")
         notice(
             f"shapes are of all your columns; only those that {settings.min_holders} silos have "

@@ -41,7 +41,7 @@ def announce(silo: SiloFolder, settings: FederationSettings) -> list[Leaving]:
 
     Beside it, every answer carries the number of its round.
     """
-    if settings.is_closed_form:
+    if settings.sends_sums:
         return _sums(silo, settings)
     short = settings.model_copy(update={"network": merge(settings.network, _SHORT)})
     short = federation_settings(short.model_dump(mode="json"), source="announcement")

@@ -71,7 +71,7 @@ class Coordinator:
             )
         folder.mkdir(parents=True, exist_ok=True)
         run = secrets.token_hex(8)
-        if settings.is_closed_form and not settings.salt:
+        if settings.sends_sums and not settings.salt:
             settings = settings.model_copy(update={"salt": secrets.token_hex(16)})
         facts = {"run": run, "settings": settings.model_dump(mode="json")}
         coordinator = Coordinator(folder, run, settings)
@@ -108,7 +108,7 @@ class Coordinator:
     @cached_property
     def rules(self) -> Rules:
         """Rules for what silos are sent, and what is taken from them."""
-        if not self.settings.is_closed_form:
+        if not self.settings.sends_sums:
             return Rules(self.settings)
         return LinkedRules(self.settings, self.folder, self._last_counted)
 

@@ -12,6 +12,8 @@ from pydantic import Field, field_validator, model_validator
 
 from flic.data.task import Classification, Regression, Task, TaskName
 from flic.method_settings import MethodSettings
+from flic.methods import build_method, protocol
+from flic.methods.protocol import Population
 from flic.settings import Section, merge, validated
 from flic.silos.fit_settings import NETWORK
 
@@ -122,9 +124,14 @@ class FederationSettings(Section):
         return self
 
     @property
-    def is_closed_form(self) -> bool:
-        """True if a few rounds are all, and nothing is trained."""
-        return self.method == "linked"
+    def sends_sums(self) -> bool:
+        """True if a stage of the method sends sums over rows, of columns that silos have linked."""
+        return any(stage.sums for stage in self.coordinated_method().stages.values())
+
+    def coordinated_method(self) -> protocol.Method:
+        """The method as the coordinator knows it: other facts about silos are theirs."""
+        population = Population(0, self.question, self.max_features, 0, spaces={})
+        return build_method(self.method, self.method_settings, population, seed=self.seed)
 
     @property
     def question(self) -> Task:

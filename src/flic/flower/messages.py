@@ -93,7 +93,7 @@ def read_request(content: RecordDict) -> Request:
 
 def _refuse_no_round(round: int, settings: FederationSettings) -> None:
     """Refuse a number that no round of such a run has: it names a file."""
-    first, last = (FIRST, LAST) if settings.is_closed_form else (1, settings.rounds + 1)
+    first, last = (FIRST, LAST) if settings.sends_sums else (1, settings.rounds + 1)
     if not first <= round <= last:
         raise ValueError(f"round {round} is none of {first} to {last}")
 

@@ -14,7 +14,6 @@ from flic.engine.score import Errors, Hits
 from flic.errors import FederationError, IncompatibleUpdate
 from flic.flower.exchange import Reply
 from flic.flower.federation_settings import LARGEST, FederationSettings
-from flic.flower.silo_engine import as_coordinated
 from flic.method_settings import unit_of
 from flic.methods.protocol import ServerState, Stage, Step, Update, check_update
 from flic.shapes import Named
@@ -43,7 +42,7 @@ class Rules:
 
     def __init__(self, settings: FederationSettings) -> None:
         self.settings = settings
-        self.method = as_coordinated(settings)
+        self.method = settings.coordinated_method()
 
     def programme(self) -> list[Step]:
         """The steps of a run; silos prepare by themselves, when they first take part."""

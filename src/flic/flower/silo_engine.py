@@ -14,21 +14,13 @@ from flic.errors import FederationError
 from flic.flower.federation_settings import FederationSettings
 from flic.flower.pooling import FIRST, PLACES, SPACE, SUMS, linked_method
 from flic.method_settings import LinkedConfig
-from flic.methods import build_method
 from flic.methods.flic.algorithm import Flic
 from flic.methods.flic.anchors import factor_name, mean_name
 from flic.methods.linked.disclosure import told_detail, told_of_map
 from flic.methods.linked.linked import Linked
 from flic.methods.linked.linked_client import LinkedClient
 from flic.methods.linked.sums import SENT
-from flic.methods.protocol import (
-    Method,
-    Population,
-    ServerState,
-    Stack,
-    Update,
-    VisitContext,
-)
+from flic.methods.protocol import ServerState, Stack, Update, VisitContext
 from flic.shapes import Named, unlike_forms
 
 
@@ -39,12 +31,6 @@ class Trained:
     update: Update
     losses: Mapping[str, float]
     keys: tuple[str, ...] = ()  # of features, where columns are linked
-
-
-def as_coordinated(settings: FederationSettings) -> Method:
-    """The method as the coordinator knows it: other facts about silos are theirs."""
-    population = Population(0, settings.question, settings.max_features, 0, spaces={})
-    return build_method(settings.method, settings.method_settings, population, seed=settings.seed)
 
 
 class SiloEngine:
@@ -58,7 +44,7 @@ class SiloEngine:
     @cached_property
     def known(self) -> Named:
         """The shared part as the settings make it."""
-        return as_coordinated(self._settings).init_server().shared
+        return self._settings.coordinated_method().init_server().shared
 
     def new(self) -> Named:
         """Private parameters before any training."""

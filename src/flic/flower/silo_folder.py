@@ -142,7 +142,7 @@ class SiloFolder:
         """Figures of the silo's own held-out rows: sums, and none if they are of few rows."""
         own = self._run(run, settings)
         is_told = len(own.client.test) >= self.min_rows(settings)
-        if settings.is_closed_form:
+        if settings.sends_sums:
             self._refuse_unfinished(server.round)
             self._refuse_other_holders(own.client, holders)
             place = self.linked_engine(own.client, settings)
@@ -261,7 +261,7 @@ class SiloFolder:
     def encoded(self, table: SiloTable, settings: FederationSettings) -> EncodedSilo:
         """Training and held-out rows."""
         rows, least = held_out(table, self.file.test_share), self.min_rows(settings)
-        if settings.is_closed_form and len(rows[0]) < least:
+        if settings.sends_sums and len(rows[0]) < least:
             raise FederationError(
                 f"silo {self.name!r} has {len(rows[0])} training rows; expected {least} at least "
                 "(min_rows), since all that leaves would be of these few. Wait for more rows."

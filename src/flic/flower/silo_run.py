@@ -113,7 +113,7 @@ class SiloRun:
             train, test = (Split(rows[f"{w}.x"], rows[f"{w}.y"]) for w in ("train", "test"))
         except (SafetensorError, KeyError, OSError) as error:
             raise _damaged(self.folder / ROWS, error) from error
-        is_linked = self.settings.is_closed_form
+        is_linked = self.settings.sends_sums
         sources = self.encoder.source_numbers
         schema = FeatureSchema(SPACE if is_linked else self.name, self.features, sources=sources)
         nothing = test.take(torch.zeros(len(test), dtype=torch.bool))
@@ -235,7 +235,7 @@ class SiloRun:
 
     def model(self) -> FittedClient:
         """The newest model, with all it takes to read raw rows."""
-        is_linked = self.settings.is_closed_form
+        is_linked = self.settings.sends_sums
         return FittedClient(
             name=self.name,
             columns=self.columns,
@@ -269,7 +269,7 @@ def rows_of(silo: EncodedSilo, settings: FederationSettings, *, least: int) -> C
 
     The key of a level that fewer than `least` rows have is one that nobody can guess.
     """
-    if not settings.is_closed_form:
+    if not settings.sends_sums:
         return silo.data
     client = in_shared_units(silo, SPACE, least=least)
     keys = feature_keys(settings.salt, linked_features(silo)[0])
