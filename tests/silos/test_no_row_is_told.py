@@ -37,8 +37,8 @@ def patients(rows, seed):
     )
 
 
-def told(frame, least):
-    """What leaves: counts and sums by class, and products of two columns; and the true rows."""
+def at_ward(frame, least):
+    """A silo with this table, and what it agreed on with another one."""
     tables = tables_from_frames({"ward": frame, "other": frame}, label="ill")
     [table] = [t for t in tables.tables if t.name == "ward"]
     rows = {"ward": (np.arange(len(table)), np.arange(0))}
@@ -46,7 +46,12 @@ def told(frame, least):
     names = client.schema.features
     shared = {"linked": SharedFeatures(names, (0,) * len(names))}
     settings = LinkedConfig(min_rows=least, max_numbers_per_value=0.5)
-    agreed = Agreement(settings, shared, Classification(2), 0)
+    return Agreement(settings, shared, Classification(2), 0), client
+
+
+def told(frame, least):
+    """What leaves: counts and sums by class, and products of two columns; and the true rows."""
+    agreed, client = at_ward(frame, least)
     sent = sent_sums(agreed, DisclosedRows.of(agreed, client), told_detail(agreed, client))
     return agreed.layout("linked", "linear").unpack(sent), client.train.x.double()
 
@@ -119,6 +124,48 @@ def test_two_columns_that_differ_in_few_rows_tell_nothing_of_these(apart):
         counts = frame.loc[birthdays, "ill"].value_counts()
         expected = 0 if counts.max() < 5 else counts.max()
         assert float(by_class.abs().sum()) == pytest.approx(expected, abs=1e-6)
+
+
+def with_relation(rows, seed, weights, wrong):
+    """A ward's table with a column that is a weighing of others in all but so many rows."""
+    frame, rng = patients(rows, seed), np.random.default_rng(seed)
+    names = [f"part{i}" for i in range(len(weights))]
+    for name in names:
+        frame.insert(0, name, rng.normal(50, 9, rows).round(1))
+    total = frame[names] @ np.array(weights) + 32
+    few = rng.choice(np.flatnonzero(frame["ill"] == "ill"), wrong, replace=False)
+    total.iloc[few] += rng.choice([-7, 3, 8], wrong)
+    # A total stands before, among or after its parts.
+    frame.insert(int(rng.integers(len(weights) + 1)), "total", total)
+    return frame, [*names, "total"], np.array([*weights, -1.0])
+
+
+RELATIONS = {
+    "inch": [1 / 2.54],
+    "fahrenheit": [1.8],
+    "opposite": [-1.0],
+    "two": [1.0, 1.0],
+    "three": [1.0, 1.0, 1.0],
+    "weighed": [0.5, -2.0, 1 / 3, 1.0],
+}
+
+
+@pytest.mark.parametrize("weights", RELATIONS.values(), ids=RELATIONS)
+@pytest.mark.parametrize("wrong", [1, 4])
+def test_a_relation_that_few_rows_break_tells_nothing_of_these(weights, wrong):
+    """Σ total − Σ parts of a class would be what these rows are off by."""
+    for rows, seed in ((60, 0), (80, 1), (100, 2)):
+        frame, names, v = with_relation(rows, seed, weights, wrong)
+        places = [list(frame.columns).index(name) for name in names]
+        errors = (frame[names] @ v + 32)[frame["ill"] == "ill"]
+        plain, _ = told(frame, least=1)
+        read = plain.total[0, places] @ torch.from_numpy(v) + 32 * plain.count[0, 0]
+        assert float(read) == pytest.approx(errors.sum(), abs=0.01)
+        copy = DisclosedRows.of(*at_ward(frame, least=5))
+        for c in (0, 1):
+            off = copy.columns[copy.y == c][:, places] @ torch.from_numpy(v) + 32
+            count = int((off.abs() > 1e-3).sum())
+            assert count == 0 or count >= 5, (rows, c, count)
 
 
 def test_a_gap_within_another_tells_nothing_of_the_row_beyond():

@@ -14,18 +14,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from flic.methods.linked.relations import broken_relations
 from flic.methods.linked.sums import CHUNK_ROWS, ColumnIndex, Moments, Parts
 
 _RANK = 1e-9
 """Share of the largest eigenvalue below which a direction is rounding error."""
 
-_SAME = 1e-6
-"""Share of the largest value below which a difference is rounding error."""
-
-_TRIED = 32
-"""Rows by which pairs of columns are chosen for a closer look."""
-
-_ATTEMPTS = 8
+_ATTEMPTS = 4
 """Times that columns are made to follow others, before one is given up."""
 
 
@@ -62,7 +57,7 @@ def blurred(
         own = _with_common_values(columns[rows], least)
         for together in levels:
             own[:, together] = _with_common_patterns(own[:, together], least)
-        columns[rows] = _with_common_differences(own, least)
+        columns[rows] = _with_whole_relations(own, least)
     return columns
 
 
@@ -113,61 +108,25 @@ def _with_common_patterns(own: Float[Tensor, "rows p"], least: int) -> Float[Ten
     return torch.where((counts[which] < least)[:, None], usual, own)
 
 
-def _with_common_differences(own: Float[Tensor, "rows p"], least: int) -> Float[Tensor, "rows p"]:
-    """Rows of a class; where two columns differ by a constant in all but few rows, in all.
+def _with_whole_relations(own: Float[Tensor, "rows p"], least: int) -> Float[Tensor, "rows p"]:
+    """Rows of a class; a column that follows from others in all but few rows does so in all.
 
-    Of two that keep a difference to others all the same, the later becomes constant.
+    Otherwise it becomes constant, which breaks no other relation.
     """
-    for attempt in range(_ATTEMPTS):
-        changed = False
-        for sign in (1, -1):
-            for first, later in _nearly_parallel(own, sign, least):
-                follows = sign * own[:, first]
-                gap = (own[:, later] - follows).median()
-                own[:, later] = follows + gap if attempt + 1 < _ATTEMPTS else own[:, later].median()
-                changed = True
-        if not changed:
-            break
+    attempt = 0
+    while found := broken_relations(own, least=least):
+        for later, follows in found.items():
+            old, middle = own[:, later], own[:, later].median()
+            is_safe = attempt < _ATTEMPTS and _is_alike(follows - middle, old - middle)
+            own[:, later] = follows if is_safe else middle
+        attempt += 1
     return own
 
 
-def _nearly_parallel(own: Float[Tensor, "rows p"], sign: int, least: int) -> list[tuple[int, int]]:
-    """Pairs of columns a and b for which b − sign · a has another value in a few rows only.
-
-    Every column is the later of one pair at most. Sums (sign −1) matter for indicators alone.
-    """
-    varying = (own != own[0]).any(0)
-    if sign < 0:
-        varying &= _two_valued(own)
-    places = varying.nonzero().flatten()
-    columns = own[:, places]
-    if not len(places):
-        return []
-    found = _agreeing(columns, sign, least).triu(1).nonzero()
-    pairs: dict[int, int] = {}
-    for part in found.split(CHUNK_ROWS):
-        gaps = columns[:, part[:, 1]] - sign * columns[:, part[:, 0]]
-        away = (gaps - gaps.median(0).values).abs()
-        off = (away > _SAME * columns[:, part[:, 1]].abs().amax(0)).sum(0)
-        for first, later in part[(off > 0) & (off < least) & (2 * off < len(own))].tolist():
-            pairs.setdefault(int(places[later]), int(places[first]))
-    return [(first, later) for later, first in pairs.items()]
-
-
-def _agreeing(columns: Float[Tensor, "rows q"], sign: int, least: int) -> Bool[Tensor, "q q"]:
-    """Pairs that differ by a constant in all but few of some rows, at which the others are tried.
-
-    Of `least` rows one at least is none of the few, so all steps from it are compared.
-    """
-    some = columns[torch.linspace(0, len(columns) - 1, min(len(columns), _TRIED)).long()]
-    most = torch.zeros(columns.shape[1], columns.shape[1], dtype=torch.int16)
-    for start in some[:least]:
-        steps = (some - start).float()
-        equal = torch.zeros_like(most)
-        for step in steps:
-            equal += step[:, None] == sign * step
-        most = torch.maximum(most, equal)
-    return most > len(some) - least
+def _is_alike(new: Float[Tensor, " rows"], old: Float[Tensor, " rows"]) -> bool:
+    """Whether no new value stands out: twice as far off, or a third one of an indicator."""
+    third = bool(_two_valued(old[:, None])) and not bool(_two_valued(new[:, None]))
+    return not third and float(new.abs().max()) <= 2 * float(old.abs().max())
 
 
 # ---- products of two columns -----------------------------------------------------------------
