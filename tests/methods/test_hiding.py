@@ -90,6 +90,21 @@ def test_no_weighing_of_told_columns_rests_on_few_rows(seed):
     assert not shows_few_rows(design(told[:, together], y), LEAST)
 
 
+@given(seeds)
+@settings(deadline=None, max_examples=5)
+def test_no_weighing_of_a_class_with_rows_enough_rests_on_few(seed):
+    """Of all columns, whose class sums are told in any case; one is a broken total of others."""
+    x, y, sources = a_table(seed, rows=60)
+    total = 2 * x[:, 0] + x[:, 6] - 0.5 * x[:, 7]
+    total[:2] += 1
+    told = blurred(torch.cat([x, total[:, None]], 1), y, (*sources, 5), least=LEAST)
+    for c in (0, 1):
+        own = told[y == c]
+        own = own[:, (own != own[0]).any(0)]
+        around = (own - own.mean(0)) / own.std(0)
+        assert not shows_few_rows(design(around, torch.zeros(len(own)).long()), LEAST)
+
+
 def test_without_it_a_weighing_does():
     x, y, _ = a_table(3)
     assert shows_few_rows(design(x, y), LEAST)

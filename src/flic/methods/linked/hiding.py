@@ -1,10 +1,10 @@
 """Protection of single rows: sums are made of a copy in which no row stands out.
 
 A sum over rows shows a row if the rest of them are 0, or known, or small beside it. So sums are
-made of a copy of the rows in which no value of a class is rarer than `least` rows, and no
-difference of two columns: their sums have it too. Products of two columns are sent only if no
-weighting of the columns rests on fewer rows than that. A column's rare values become its commonest
-one, so the sums are slightly wrong, and show no single row.
+made of a copy of the rows in which no value of a class is rarer than `least` rows, and no relation
+of columns is broken by fewer: sums of the columns would tell by how much. Products of two columns
+are sent only if no weighting of the columns rests on fewer rows than that. A column's rare values
+become its commonest one, so the sums are slightly wrong, and show no single row.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -111,7 +111,8 @@ def _with_common_patterns(own: Float[Tensor, "rows p"], least: int) -> Float[Ten
 def _with_whole_relations(own: Float[Tensor, "rows p"], least: int) -> Float[Tensor, "rows p"]:
     """Rows of a class; a column that follows from others in all but few rows does so in all.
 
-    Otherwise it becomes constant, which breaks no other relation.
+    If that makes a value stand out, or has been tried often, it becomes constant instead, which
+    breaks no relation of the others.
     """
     attempt = 0
     while found := broken_relations(own, least=least):

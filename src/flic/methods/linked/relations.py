@@ -264,7 +264,7 @@ _SEARCHES: tuple[tuple[_Search, int, float], ...] = (
 )
 """Ways to look for relations, the part of the rows that may be off, and the most columns.
 
-Where factors are free, chance finds more of them in few rows."""
+In small classes chance makes relations, the more so the more of their factors are free."""
 
 
 def _directions(rows: int) -> Float[Tensor, "2 rows"]:
