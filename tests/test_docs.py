@@ -84,7 +84,8 @@ def test_a_cluster_is_started_as_the_tests_do() -> None:
 
 
 def _marked(page: str, command: str) -> object:
-    marks = [pytest.mark.process, pytest.mark.slow] if "--cluster" in command else []
+    is_long = any(f"flic {word}" in command for word in ("compare", "reproduce"))
+    marks = [*[pytest.mark.slow] * is_long, *[pytest.mark.process] * ("--cluster" in command)]
     return pytest.param(page, command, marks=marks)
 
 

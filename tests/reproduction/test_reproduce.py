@@ -236,6 +236,7 @@ def test_a_result_of_an_earlier_revision_is_in_no_table(reproduce, tmp_path):
     assert "within-space" not in table.read_text()
 
 
+@pytest.mark.slow
 def test_fewer_seeds_are_less_work_and_take_nothing_from_the_tables(reproduce, tmp_path):
     study = ("participation", "--quick", "--out", tmp_path)
     assert reproduce(*study, "--only", "0.1/local", "--seeds", "0,4").code == 0

@@ -116,6 +116,7 @@ def test_a_clone_is_not_fitted_and_knows_its_federation(fitted):
     assert not hasattr(copy, "model_")
 
 
+@pytest.mark.slow
 def test_random_state_is_read_as_scikit_learn_reads_it():
     rows, y = rows_of("east")
 

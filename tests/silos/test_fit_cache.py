@@ -40,6 +40,7 @@ def results(fitted):
     return fitted.verdict, fitted.temperatures, fitted.known, fitted.weights, states, kept
 
 
+@pytest.mark.slow
 def test_an_interrupted_fit_goes_on_and_ends_the_same(modes, tmp_path):
     whole = fit(tables(), SETTINGS)
     place = folders.unfinished(tmp_path / "fitted")

@@ -32,9 +32,9 @@ class TableModalities(FederationStudy):
         _federation("200x3", 1, 74.95, 74.77, 79.08, 78.49),
     )
     quick: ClassVar[Changes] = {
-        "data": {"num_clients": 12},
-        "training": {"rounds": 2, "local": "2 epochs", "participation": 0.5},
-        "pretraining": {"epochs": 2},
+        "data": {"num_clients": 6},
+        "training": {"rounds": 2, "local": "1 epoch", "participation": 0.5},
+        "pretraining": {"epochs": 1},
         "evaluation": {"every": 1},
     }
 
