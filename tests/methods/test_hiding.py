@@ -105,6 +105,18 @@ def test_no_weighing_of_a_class_with_rows_enough_rests_on_few(seed):
         assert not shows_few_rows(design(around, torch.zeros(len(own)).long()), LEAST)
 
 
+def test_rare_levels_that_differ_in_few_rows_are_told_alike():
+    """Three rows have both of them, two each have one of them."""
+    for seed in range(100):
+        rows = np.random.default_rng(seed).permutation(60)
+        x = torch.zeros(60, 2, dtype=torch.float64)
+        x[rows[:5], 0] = x[rows[2:7], 1] = 1
+        x[:, 1] = 1 - x[:, 1] if seed % 2 else x[:, 1]
+        told = blurred(x, torch.zeros(60, dtype=torch.int64), (0, 1), least=5)
+        other = 1 - told[:, 1] if seed % 2 else told[:, 1]
+        assert torch.equal(told[:, 0], other) or bool((other == other[0]).all())
+
+
 def test_without_it_a_weighing_does():
     x, y, _ = a_table(3)
     assert shows_few_rows(design(x, y), LEAST)

@@ -194,13 +194,29 @@ class _Columns:
 # ---- the search ------------------------------------------------------------------------------
 
 
+def _indicators(columns: _Columns, choices: _Choices, few: int) -> Iterator[_Fit]:
+    """Columns of two values that follow from one other; all rows of all pairs are compared.
+
+    A choice of rows could leave out all that have a rare level.
+    """
+    del choices
+    x, low, high = columns.values, columns.values.amin(0), columns.values.amax(0)
+    two = ((x == low) | (x == high)).all(0).nonzero().flatten()
+    ones = (x == high)[:, two].double()
+    apart = ones.mT @ (1 - ones)
+    apart = apart + apart.mT
+    for opposite, off in ((False, apart), (True, len(x) - apart)):
+        pairs = (off <= few).triu(1).nonzero()
+        for first, later in (part.mT for part in pairs.split(max(1, _NUMBERS // len(x)))):
+            is_high = (ones[:, first] == 1) != opposite
+            values = torch.where(is_high, high[two[later]], low[two[later]])
+            yield _Fit(two[later], values, off[first, later].long())
+
+
 def _differences(columns: _Columns, choices: _Choices, few: int) -> Iterator[_Fit]:
-    """Columns that differ from one other by a constant; indicators, from 1 less another too."""
+    """Columns that differ from one other by a constant."""
     del few
     keys, spread = _pair_keys(columns, choices)
-    low, high = columns.values.aminmax(dim=0)
-    two_valued = ((columns.values == low) | (columns.values == high)).all(0)
-    keys = torch.where(two_valued[:, None], _unsigned(keys), keys)
     size = (spread.clamp_min(_FREE) * columns.scale.square()).log()
     yield from columns.fits(choices, _matches(torch.cat([keys, size[..., None]], -1)))
 
@@ -257,6 +273,7 @@ def _sums(columns: _Columns, choices: _Choices, few: int) -> Iterator[_Fit]:
 _Search = Callable[[_Columns, _Choices, int], Iterator[_Fit]]
 
 _SEARCHES: tuple[tuple[_Search, int, float], ...] = (
+    (_indicators, 2, float("inf")),
     (_differences, 2, float("inf")),
     (_pairs, 4, float("inf")),
     (_triples, 4, _WIDE),
