@@ -37,6 +37,7 @@ def test_stack_width_does_not_matter(run, images, method):
     run(method, images, **DOUBLE).assert_agrees(narrow, rtol=DOUBLE_TOL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", NETWORKS)
 def test_order_of_the_clients_does_not_matter(run, images, method):
     turned = FederatedData("images", images.task, images.clients[::-1])
@@ -50,6 +51,7 @@ def test_worker_processes_do_not_matter(run, images):
     run("flic-hl", images, **DOUBLE).assert_agrees(shared, rtol=DOUBLE_TOL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", NETWORKS)
 def test_training_moves_every_private_parameter(run, images, method):
     """Convolutions included: a gradient that never arrives would leave one as it started."""
@@ -61,6 +63,7 @@ def test_training_moves_every_private_parameter(run, images, method):
             assert not torch.equal(value, after[name][parameter]), (name, parameter)
 
 
+@pytest.mark.slow
 def test_within_a_space_the_convolutions_are_shared_and_of_each_space_its_own(run, images):
     shared = run("within-space", images).server.shared
     for space in ("images-9", "images-17"):

@@ -195,6 +195,7 @@ def test_rows_can_be_solved_for_from_more_numbers_than_they_have_values():
     assert error(client, attacked(client, agreed_among(5, random_features=512))) < 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("random_features", [8, 128])
 def test_rows_cannot_be_solved_for_within_the_usual_limit(random_features):
     client = silo(24, 5)

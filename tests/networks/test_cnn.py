@@ -119,6 +119,7 @@ def test_the_latent_may_have_an_activation() -> None:
 FUSED = [*((shape, ROWS) for shape in SHAPES), ((16, 17), [130, 300, 37]), ((80, 76), [1, 2, 1])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 @pytest.mark.parametrize(("shape", "rows"), FUSED)
 def test_fused_kernels_give_what_plain_pytorch_gives(

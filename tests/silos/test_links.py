@@ -170,6 +170,7 @@ def test_a_unit_that_is_far_off_is_named_at_the_one_who_has_it(plain, factor):
     assert unlike[0].startswith("client 'b': column 'weight' behaves unlike the others'")
 
 
+@pytest.mark.slow
 def test_right_links_raise_no_alarm_and_experts_are_told():
     for seed in range(10):
         found = told([ward(name, 10 * seed + i) for i, name in enumerate("abc")])
