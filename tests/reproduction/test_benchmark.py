@@ -3,9 +3,12 @@
 import math
 from dataclasses import asdict
 
+import pytest
+
 from flic_paper.benchmark import engine as benchmark
 
 
+@pytest.mark.slow
 def test_all_figures_are_finite_and_positive(monkeypatch):
     small = {"CLIENTS": 4, "CLASSES": 4, "ROWS": 100, "ACTIVE": 2, "REPETITIONS": 1}
     small |= {"IMAGE_CLIENTS": 2, "IMAGE_ROWS": 10}

@@ -22,6 +22,8 @@ from flic.silos.model import Features
 from flic.silos.models import LinkedModel
 from flic.tables import Labelling, client_from_frame, tables_from_frames
 
+pytestmark = pytest.mark.slow  # a fit of five clinics
+
 SETTINGS = FitSettings(
     repeats=2,
     folds=2,
