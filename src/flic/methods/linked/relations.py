@@ -8,6 +8,7 @@ relation is exact.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 from math import comb
 
@@ -41,9 +42,10 @@ def broken_relations(own: Float[Tensor, "rows p"], *, least: int) -> dict[int, T
     columns are given before those of more.
     """
     places = (own != own[0]).any(0).nonzero().flatten()
+    is_roomy = _is_roomy(len(own), len(places), least)
     for search, part, most_columns in _SEARCHES:
         few = min(least - 1, (len(own) - 1) // part)
-        if few < 1 or not 1 < len(places) <= most_columns:
+        if few < 1 or not 1 < len(places) <= most_columns or (is_roomy and search in _OF_FEW):
             continue
         columns = _Columns.of(own[:, places])
         # A column that follows from earlier ones in all rows adds no relation to theirs.
@@ -92,9 +94,7 @@ class _Choices:
         while groups < rows and comb(groups + 1, few) <= most:
             groups += 1
         order = torch.randperm(rows, generator=torch.Generator().manual_seed(0))
-        left_out = torch.tensor(list(combinations(range(groups), few)))
-        chosen = torch.ones(len(left_out), groups).double().scatter(1, left_out, 0.0)
-        return cls(order % groups, chosen)
+        return cls(order % groups, _all_without(few, groups))
 
     @property
     def rows(self) -> Float[Tensor, "choices rows"]:
@@ -123,6 +123,13 @@ class _Choices:
         whole = torch.einsum("cg,gij->cij", self.chosen, torch.stack([x.mT @ x for x in parts]))
         total = self.sums(a)
         return whole - total[:, :, None] * total[:, None] / self.count[:, None, None]
+
+
+@cache
+def _all_without(few: int, groups: int) -> Float[Tensor, "choices groups"]:
+    """All ways to leave out a few of some groups."""
+    left_out = torch.tensor(list(combinations(range(groups), few)))
+    return torch.ones(len(left_out), groups).double().scatter(1, left_out, 0.0)
 
 
 # ---- columns as they follow from others ------------------------------------------------------
@@ -256,18 +263,22 @@ def _sums(columns: _Columns, choices: _Choices, few: int) -> Iterator[_Fit]:
     A choice has at least `few` more rows than a relation has factors.
     """
     left, rows = choices.all_products(columns.values), int(choices.count.min())
+    # What is constant in a choice, and not a rare value's column, varies in too many other rows.
+    varies = left.diagonal(dim1=1, dim2=2) >= _FREE * rows
     taken = torch.zeros(left.shape[:2], dtype=torch.bool)
     follows = taken.clone()
     for j in range(left.shape[1]):
-        follows[:, j] = left[:, j, j] < _FREE * rows
-        take = ~follows[:, j] & (taken.sum(1) + 1 <= rows - few - 1)
+        is_free = left[:, j, j] >= _FREE * rows
+        follows[:, j] = ~is_free & varies[:, j]
+        take = is_free & (taken.sum(1) + 1 <= rows - few - 1)
         if bool(take.any()):
             taken[:, j] = take
             row = left[:, j] * (take / left[:, j, j])[:, None]
             left -= left[:, :, j, None] * row[:, None]
+    chosen = choices.rows
     for choice in follows.any(1).nonzero().flatten().tolist():
         given, later = (which[choice].nonzero().flatten()[None] for which in (taken, follows))
-        yield columns.fit(choices.rows[choice, None], given, later)
+        yield columns.fit(chosen[choice, None], given, later)
 
 
 _Search = Callable[[_Columns, _Choices, int], Iterator[_Fit]]
@@ -282,6 +293,17 @@ _SEARCHES: tuple[tuple[_Search, int, float], ...] = (
 """Ways to look for relations, the part of the rows that may be off, and the most columns.
 
 In small classes chance makes relations, the more so the more of their factors are free."""
+
+_OF_FEW = (_differences, _pairs, _triples)
+"""Searches that find nothing else than `_sums`, where a class has rows enough for all columns."""
+
+
+def _is_roomy(rows: int, width: int, least: int) -> bool:
+    """Whether a class has the rows that `_sums` needs for all columns, in every choice."""
+    few = least - 1
+    if not (width <= _WIDE and few <= (rows - 1) // 4):
+        return False
+    return width <= int(_Choices.without(few, rows, max(width, 1)).count.min()) - few - 1
 
 
 def _directions(rows: int) -> Float[Tensor, "2 rows"]:
