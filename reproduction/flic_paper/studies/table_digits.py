@@ -19,13 +19,13 @@ STEPS = 5
 
 QUICK: Changes = {
     "data": {
-        "num_clients": 6,
+        "num_clients": 4,
         "taken": None,
         "train_rows_per_class": 40,
         "test_rows_per_class": 20,
     },
-    "training": {"rounds": 2, "local": "2 epochs", "participation": 0.5},
-    "pretraining": {"epochs": 2},
+    "training": {"rounds": 2, "local": "1 epoch", "participation": 0.5},
+    "pretraining": {"epochs": 1},
     "evaluation": {"every": 1},
 }
 
