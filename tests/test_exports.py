@@ -48,5 +48,5 @@ def test_a_name_whose_extra_is_missing_says_which_to_install(monkeypatch):
         raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
 
     monkeypatch.setattr(flic, "_import_module", missing)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install flic\[tables\]"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'flic\[tables\]"):
         _ = flic.Federation

@@ -68,7 +68,7 @@ def __getattr__(name: str) -> object:
     except ModuleNotFoundError as error:
         if error.name not in ("pandas", "skops"):
             raise
-        message = f"flic.{name} needs {error.name}. Install it with: pip install flic[tables]"
+        message = f"flic.{name} needs {error.name}. Install it with: pip install 'flic[tables]'"
         raise ModuleNotFoundError(message, name=error.name) from error
 
 

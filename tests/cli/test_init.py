@@ -195,12 +195,21 @@ def test_four_hospitals(flic_here, need_data, tmp_path):
     assert "shared by 4 of 4: age, sex, cp" in checked.out
 
 
-def test_without_pandas_a_sentence_says_what_to_install(flic_here, files, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    for command in (["init", "fed", *files, "--label", "ill"], ["check", "federation.toml"]):
+@pytest.mark.parametrize("package", ["pandas", "skops"])
+def test_without_a_package_for_tables_it_is_said_what_to_install(
+    flic_here, files, monkeypatch, package
+):
+    monkeypatch.setitem(sys.modules, package, None)
+    for command in (
+        ["init", "fed", *files, "--label", "ill"],
+        ["check", "federation.toml"],
+        ["fit", "federation.toml", "--out", "fitted"],
+    ):
         said = flic_here(*command)
         assert said.code == 2
-        assert "pip install 'flic[tables]'" in said.err
+        assert f"{package}, which is not installed. Run: pip install 'flic[tables]'" in " ".join(
+            said.err.split()
+        )
 
 
 def test_a_file_in_place_of_the_folder_is_refused(flic_here, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -25,15 +26,14 @@ FederationPath = Annotated[
 Format = Annotated[Literal["text", "json"], typer.Option(help="For people, or all of it.")]
 
 
-def need_pandas(command: str) -> None:
+def need_tables(command: str) -> None:
     """Refuse a command if flic was installed without the packages for tables."""
-    try:
-        import pandas  # noqa: F401
-    except ImportError:
+    missing = [name for name in ("pandas", "skops") if find_spec(name) is None]
+    if missing:
         raise ConfigError(
-            f"flic {command} reads tables with pandas, which is not installed. "
-            "Run: pip install 'flic[tables]'"
-        ) from None
+            f"flic {command} works on tables with {' and '.join(missing)}, which "
+            f"{'is' if len(missing) == 1 else 'are'} not installed. Run: pip install 'flic[tables]'"
+        )
 
 
 def check(
@@ -44,7 +44,7 @@ def check(
 
     The exit code is 1 if something would stop a fit.
     """
-    need_pandas("check")
+    need_tables("check")
     from flic.tables.overview import check_federation
 
     with still("looking at the tables"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flic.cli.check import Format, need_pandas
+from flic.cli.check import Format, need_tables
 from flic.cli.run import Assignments, Quiet
 from flic.cli.screen import StepDisplay, complain, facts_of, notice, table
 from flic.errors import ConfigError
@@ -44,7 +44,7 @@ def need_flower(command: str) -> None:
     from flic.flower.patches import refuse_other_version
 
     refuse_other_version()
-    need_pandas(command)
+    need_tables(command)
 
 
 def _open(folder: Path) -> "Deployment":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flic.cli.check import FederationPath, Format, need_pandas
+from flic.cli.check import FederationPath, Format, need_tables
 from flic.cli.run import Assignments, Quiet, Workers
 from flic.cli.screen import StepDisplay, notice, say, table
 from flic.notation import json_values
@@ -34,7 +34,7 @@ def fit(
 
     Finished work is kept: after an interruption, the same command resumes.
     """
-    need_pandas("fit")
+    need_tables("fit")
     from flic.silos import folder
     from flic.silos.fit_cache import FitCache
     from flic.silos.fitting import fit as fit_tables

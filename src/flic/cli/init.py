@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from flic.cli.check import need_pandas
+from flic.cli.check import need_tables
 from flic.cli.screen import notice, say, still
 from flic.errors import ConfigError
 from flic.files import FOR_ALL, write_atomically
@@ -25,7 +25,7 @@ def init(
     ] = "classification",
 ) -> None:
     """Write a first federation.toml for some files, commented and ready to edit."""
-    need_pandas("init")
+    need_tables("init")
     from flic.tables.draft import draft
 
     if folder.is_file():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flic.cli.assignments import Classes, Missing, missing_values, values_of_classes
-from flic.cli.check import need_pandas
+from flic.cli.check import need_tables
 from flic.cli.fit import show_verdict
 from flic.cli.predict import Encoding
 from flic.cli.run import Workers
@@ -42,7 +42,7 @@ def join(
     workers: Workers = 1,
 ) -> None:
     """Add a new site: it takes the shared part, trains its own part, and gets a verdict."""
-    need_pandas("join")
+    need_tables("join")
     from flic.tables import Client
     from flic.tables.federation_file import unusable_name
 

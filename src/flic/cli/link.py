@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from flic.cli.check import FederationPath, Format, need_pandas
+from flic.cli.check import FederationPath, Format, need_tables
 from flic.cli.screen import say, still, table
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def link(federation: FederationPath, format: Format = "text") -> None:
     """Propose further links between columns, and list doubtful ones; this changes nothing."""
-    need_pandas("link")
+    need_tables("link")
     from flic.tables import load_tables, read_federation
     from flic.tables.linking import doubtful_links, propose_links
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flic.cli.check import Format, need_pandas
+from flic.cli.check import Format, need_tables
 from flic.cli.screen import notice, say, table
 from flic.errors import ConfigError
 from flic.notation import counted
@@ -29,7 +29,7 @@ def predict(
     encoding: Encoding = "utf-8",
 ) -> None:
     """Predict new rows of a client: class and probabilities, or value, in the order of the rows."""
-    need_pandas("predict")
+    need_tables("predict")
     from flic.silos.folder import load
 
     write_predictions(load(folder).client(client), data, out, encoding=encoding)
@@ -61,7 +61,7 @@ def evaluate(
     encoding: Encoding = "utf-8",
 ) -> None:
     """Measure a client's model on its rows with known labels that it was not trained on."""
-    need_pandas("evaluate")
+    need_tables("evaluate")
     from flic.silos.folder import load
 
     measure(load(folder).client(client), data, format, who="client", encoding=encoding)
