@@ -6,6 +6,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
+from few_rows import shows_few_rows
 from hypothesis import given, settings
 
 from flic.methods.linked.hiding import Usual, blurred, chunks, told_pairs
@@ -66,17 +67,6 @@ def test_a_value_that_stands_alone_is_not_told():
 def design(x, y):
     """Columns that sums are known of: classes and told columns."""
     return torch.cat([torch.nn.functional.one_hot(y).double(), x], 1)
-
-
-def shows_few_rows(matrix, least):
-    """Whether some weighing of the columns is 0 for all but fewer than `least` rows."""
-    matrix = matrix.numpy()
-    rank = np.linalg.matrix_rank(matrix)
-    return any(
-        np.linalg.matrix_rank(np.delete(matrix, few, axis=0)) < rank
-        for size in range(1, least)
-        for few in combinations(range(len(matrix)), size)
-    )
 
 
 @given(seeds)
