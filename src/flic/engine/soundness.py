@@ -23,7 +23,8 @@ def wrong_in_state(client: str, known: Named, state: Named) -> Iterator[str]:
 
 def refuse_wrong(folder: Path, wrong: Iterator[str]) -> None:
     """Refuse the checkpoints of a run if there is anything wrong with them."""
-    for first in wrong:
+    first = next(wrong, None)
+    if first is not None:
         raise DamagedCheckpoint(
             f"{folder}: {first}; expected the checkpoints as flic wrote them. Start the run anew "
             "in another folder."

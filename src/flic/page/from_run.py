@@ -202,10 +202,10 @@ def _journal(folder: Path, config: RunConfig, data: FederatedData) -> DiskJourna
     if not (folder / CHECKPOINTS).is_dir():
         raise _unfinished(folder, folder / CHECKPOINTS)
     journal = open_journal(folder, config, data, any_code=True)
-    for message in journal.notices:
+    if journal.notices:
         raise RunFolderError(
-            f"{message} Expected all steps of a finished run. Do what is lost again with: flic run "
-            f"--resume {folder}"
+            f"{journal.notices[0]} Expected all steps of a finished run. Do what is lost again "
+            f"with: flic run --resume {folder}"
         )
     return journal
 

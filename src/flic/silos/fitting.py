@@ -93,7 +93,7 @@ def _fit(evaluator: Evaluator, workers: int, on_step: OnStep) -> FittedFederatio
 def _kept(
     evaluator: Evaluator, splits: Sequence[Rows], everything: Mapping[str, np.ndarray]
 ) -> list[bool]:
-    """Whether an interrupted fit has done each split, and the trial on all rows."""
+    """True for each split, and for the trial on all rows, that an interrupted fit has done."""
     if evaluator.cache is None or not evaluator.cache.is_begun:
         return [False] * (len(splits) + 1)
     done = [evaluator.keeps_split(rows, seed=seed) for rows, seed in seeded(evaluator, splits)]

@@ -125,7 +125,7 @@ def _with_whole_relations(own: Float[Tensor, "rows p"], least: int) -> Float[Ten
 
 
 def _is_alike(new: Float[Tensor, " rows"], old: Float[Tensor, " rows"]) -> bool:
-    """Whether no new value stands out: twice as far off, or a third one of an indicator."""
+    """True if no new value stands out: twice as far off, or a third one of an indicator."""
     third = bool(_two_valued(old[:, None])) and not bool(_two_valued(new[:, None]))
     return not third and float(new.abs().max()) <= 2 * float(old.abs().max())
 

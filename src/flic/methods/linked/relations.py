@@ -299,7 +299,7 @@ _OF_FEW = (_differences, _pairs, _triples)
 
 
 def _is_roomy(rows: int, width: int, least: int) -> bool:
-    """Whether a class has the rows that `_sums` needs for all columns, in every choice."""
+    """True if every choice has the rows that `_sums` needs for all columns."""
     few = least - 1
     if not (width <= _WIDE and few <= (rows - 1) // 4):
         return False
