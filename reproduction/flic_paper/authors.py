@@ -10,8 +10,8 @@ import torch
 from flic.methods.baselines.permuted_anchors import PermutedAnchors
 from flic.methods.flic.algorithm import Flic
 from flic.methods.flic.anchors import MEAN
-from flic.methods.flic.losses import alignment_loss, calibration_loss
-from flic.methods.flic.scheme import ByClass
+from flic.methods.flic.scheme import ByClass, calibration_loss
+from flic.methods.flic.targets import alignment_loss
 from flic.methods.network import NetworkMethod
 from flic.methods.training import LossInputs
 from flic.networks.descent import Losses

@@ -4,7 +4,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from flic.data.batches import Batch
-from flic.methods.flic.losses import calibration_loss
+from flic.methods.flic.scheme import calibration_loss
 from flic.networks.head import data_loss, mask_to_own_classes
 
 # Two clients: three rows of classes 0, 0, 2, and one row of class 1 with two rows of padding.

@@ -5,7 +5,6 @@ import torch
 
 from flic.data.batches import Batch
 from flic.gaussians import Gaussian, wasserstein2_sq
-from flic.methods.flic.losses import alignment_loss
 from flic.methods.flic.response import (
     even_responses,
     nearest_response,
@@ -13,6 +12,7 @@ from flic.methods.flic.response import (
     response_means,
     response_targets,
 )
+from flic.methods.flic.targets import alignment_loss
 from flic.networks.head import data_loss
 
 K = 6

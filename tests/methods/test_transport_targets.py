@@ -14,8 +14,7 @@ from flic.data.task import Classification
 from flic.gaussians import Gaussian, wasserstein2_sq
 from flic.method_settings import Duration
 from flic.methods.flic import targets as transport
-from flic.methods.flic.losses import alignment_loss
-from flic.methods.flic.targets import Target, transport_targets
+from flic.methods.flic.targets import Target, alignment_loss, transport_targets
 from flic.seeding import generator
 
 K, SLOTS = 5, 3

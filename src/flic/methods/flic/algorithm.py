@@ -22,10 +22,10 @@ from flic.methods.flic.anchors import (
     initial_anchors,
     mean_name,
 )
-from flic.methods.flic.losses import alignment_loss
 from flic.methods.flic.meta import ByMetaClass
 from flic.methods.flic.response import ByResponse
 from flic.methods.flic.scheme import AnchorScheme, ByClass
+from flic.methods.flic.targets import alignment_loss
 from flic.methods.network import NetworkMethod
 from flic.methods.protocol import (
     Entry,

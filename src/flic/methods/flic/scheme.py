@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from flic.data.batches import Batch
@@ -19,9 +19,9 @@ from flic.errors import ConfigError
 from flic.gaussians import Gaussian
 from flic.method_settings import MethodSettings
 from flic.methods.flic.anchors import FACTOR, MEAN, Anchors
-from flic.methods.flic.losses import calibration_loss
 from flic.methods.flic.targets import Target, Targets, transport_targets
 from flic.methods.protocol import Population, Stage, VisitContext
+from flic.networks.head import cross_entropy
 from flic.shapes import Named, unlike_forms
 
 Apply = Callable[[Tensor], Tensor]
@@ -152,3 +152,17 @@ class ByClass(AnchorScheme):
         slots = self.seen(context).classes[: len(clients)].clamp_min(0)
         anchors = Anchors(shared[MEAN], shared.get(FACTOR)).take((clients, slots))
         return anchors.gaussian(self.settings.anchors)
+
+
+def calibration_loss(
+    scores: Float[Tensor, "clients samples classes"],
+    classes: Int[Tensor, "clients slots"],
+) -> Float[Tensor, " clients"]:
+    """Σ_c (1/J) Σ_j ℓ(c, g(Z_c^(j))) over a client's classes.  Paper: eq:PFL_ERM_reg.
+
+    Samples come slot by slot, J of each; samples of unused slots (class −1) count nothing.
+    """
+    per_class = scores.shape[1] // classes.shape[1]
+    labels = classes.repeat_interleave(per_class, dim=1)
+    loss = cross_entropy(scores, labels.clamp_min(0))
+    return (loss * (labels >= 0)).sum(1) / per_class

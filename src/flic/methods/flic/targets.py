@@ -70,6 +70,21 @@ def transport_targets(
     return Targets(rows, trace - reach.square().sum((1, 2)))
 
 
+def alignment_loss(
+    latent: Float[Tensor, "clients rows k"], batch: Batch, targets: Targets
+) -> Float[Tensor, " clients"]:
+    """Σ_c W2²(μ_c, ν_φi^(c)) over the classes in the batch.  Paper: eq:PFL_ERM_reg, eq:W2_Gauss.
+
+    Each response is a class of its own; for these it is the mean over the rows.
+
+    With T the optimal transport image of each row on its anchor, W2² = Σ_r ‖φ(x_r) − T_r‖²/n_c
+    plus the part of the anchor's trace that the rows do not span. T may be held fixed when
+    differentiating in φ (envelope theorem), so no gradient goes through an eigenvalue problem.
+    """
+    gap = (latent - targets.rows).square().sum(-1)
+    return (batch.mass * gap).sum(1) + targets.unspanned
+
+
 def _centred(rows: Tensor, batch: Batch) -> Tensor:
     """Rows less the mean of their class."""
     means = torch.bmm((batch.member * batch.mass[..., None]).mT, rows)
