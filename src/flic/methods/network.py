@@ -55,7 +55,12 @@ class NetworkMethod(NetworkTraining):
     def average(self, name: str, entries: Sequence[Entry], *, active: int) -> Tensor:
         """New shared value of one name from its holders' versions."""
         del name
-        return self.mean(entries, total_weight=self._total_weight(active))
+        training, everyone = self.settings.training, self.population.num_clients
+        if training.normalise == "active":
+            return self.mean(entries)
+        # The divisor of the literal (b/|A|) Σ ω_i: the average weight of so many active clients.
+        whole = self.population.total_rows if training.client_weight == "rows" else everyone
+        return self.mean(entries, total_weight=whole * active / everyone)
 
     def mean(self, entries: Sequence[Entry], *, total_weight: float | None = None) -> Tensor:
         """Mean of the holders' versions; without the extremes if `training.average` asks for it."""
@@ -63,14 +68,6 @@ class NetworkMethod(NetworkTraining):
         if how == "trimmed" or (how == "auto" and len(entries) >= TRIMMED_FROM):
             return trimmed_mean(entries)
         return weighted_mean(entries, total_weight=total_weight)
-
-    def _total_weight(self, active: int) -> float | None:
-        """Average weight of so many active clients, the divisor in the literal (b/|A|) Σ ω_i."""
-        if self.settings.training.normalise == "active":
-            return None
-        everyone = self.population.num_clients
-        by_rows = self.settings.training.client_weight == "rows"
-        return (self.population.total_rows if by_rows else everyone) * active / everyone
 
     # ---- the programme -------------------------------------------------------------------
 

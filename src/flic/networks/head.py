@@ -7,7 +7,7 @@ LeakyReLU before it.
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flic.data.batches import Batch
@@ -61,16 +61,9 @@ def data_loss(
     scores: Float[Tensor, "clients rows outputs"], batch: Batch
 ) -> Float[Tensor, " clients"]:
     """Mean cross-entropy, or squared error, of each client's batch.  Paper: eq:PFL_local (f_i)."""
-    loss = _loss_of_rows(scores, batch.y)
+    real = batch.y.is_floating_point()
+    loss = (scores[..., 0] - batch.y).square() if real else cross_entropy(scores, batch.y)
     return (loss * batch.member.sum(2)).sum(1) / batch.rows
-
-
-def _loss_of_rows(
-    scores: Float[Tensor, "clients rows outputs"], labels: Shaped[Tensor, "clients rows"]
-) -> Float[Tensor, "clients rows"]:
-    if labels.is_floating_point():
-        return (scores[..., 0] - labels).square()
-    return cross_entropy(scores, labels)
 
 
 def cross_entropy(
