@@ -57,22 +57,22 @@ class Embedding(Protocol):
 
 
 def init_layer(
-    *shape: int, fan_in: int, fan_out: int, rng: torch.Generator, dtype: torch.dtype
+    *shape: int,
+    fan_in: int | None = None,
+    fan_out: int | None = None,
+    rng: torch.Generator,
+    dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
-    """Weight of that shape and bias, uniform within ±1/√fan_in (PyTorch's default)."""
-    bound = fan_in**-0.5
+    """Weight of that shape and bias, uniform within ±1/√fan_in (PyTorch's default).
+
+    Without fans it is an affine layer, whose shape they are.
+    """
+    bound = (fan_in or shape[0]) ** -0.5
     weight = torch.empty(shape, dtype=torch.float64)
-    bias = torch.empty(fan_out, dtype=torch.float64)
+    bias = torch.empty(fan_out or shape[1], dtype=torch.float64)
     for tensor in (weight, bias):
         tensor.uniform_(-bound, bound, generator=rng)
     return weight.to(dtype), bias.to(dtype)
-
-
-def init_linear(
-    fan_in: int, fan_out: int, *, rng: torch.Generator, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    """Weight and bias of an affine layer."""
-    return init_layer(fan_in, fan_out, fan_in=fan_in, fan_out=fan_out, rng=rng, dtype=dtype)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch.nn.functional import conv2d, max_pool2d, pad
 
 from flic.errors import ConfigError
 from flic.method_settings import Activation, Drops
-from flic.networks.base import activated, dropout_masks, init_layer, init_linear, linear
+from flic.networks.base import activated, dropout_masks, init_layer, linear
 from flic.networks.fused_trunk import FusedTrunk, kernels
 from flic.networks.trunk_sizes import FIRST, KERNEL, SECOND
 from flic.shapes import Named
@@ -79,7 +79,7 @@ class Cnn:
             weight, bias = init_layer(*shape, **fans, rng=rng, dtype=dtype)
             parameters[f"embedding.conv{layer}.weight"] = weight
             parameters[f"embedding.conv{layer}.bias"] = bias
-        weight, bias = init_linear(self.trunk_dim, self.latent_dim, rng=rng, dtype=dtype)
+        weight, bias = init_layer(self.trunk_dim, self.latent_dim, rng=rng, dtype=dtype)
         return parameters | {"embedding.latent.weight": weight, "embedding.latent.bias": bias}
 
     def apply(

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flic.data.batches import Batch
-from flic.networks.base import init_linear, linear
+from flic.networks.base import init_layer, linear
 from flic.shapes import Named
 
 
@@ -27,10 +27,10 @@ class SplitModel:
         """Parameters θ of one client."""
         theta = {}
         if self.hidden_dim is not None:
-            weight, bias = init_linear(self.latent_dim, self.hidden_dim, rng=rng, dtype=dtype)
+            weight, bias = init_layer(self.latent_dim, self.hidden_dim, rng=rng, dtype=dtype)
             theta |= {"hidden.weight": weight, "hidden.bias": bias}
         inner = self.hidden_dim or self.latent_dim
-        weight, bias = init_linear(inner, self.num_outputs, rng=rng, dtype=dtype)
+        weight, bias = init_layer(inner, self.num_outputs, rng=rng, dtype=dtype)
         return theta | {"head.weight": weight, "head.bias": bias}
 
     def represent(

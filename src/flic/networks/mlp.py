@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flic.method_settings import Activation
-from flic.networks.base import activated, dropout_masks, init_linear, linear
+from flic.networks.base import activated, dropout_masks, init_layer, linear
 from flic.shapes import Named
 
 FIRST_LAYER = "embedding.0.weight"
@@ -42,7 +42,7 @@ class Mlp:
         parameters = {}
         sizes = (features, *self.sizes[1:])
         for layer, (fan_in, fan_out) in enumerate(pairwise(sizes)):
-            weight, bias = init_linear(fan_in, fan_out, rng=rng, dtype=dtype)
+            weight, bias = init_layer(fan_in, fan_out, rng=rng, dtype=dtype)
             parameters[f"embedding.{layer}.weight"] = weight
             parameters[f"embedding.{layer}.bias"] = bias
         return parameters
