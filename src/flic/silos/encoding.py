@@ -60,16 +60,14 @@ def encode(
     rows: Mapping[str, tuple[np.ndarray, np.ndarray]],
 ) -> EncodedFederation:
     """Encode the training and held-out rows of every client with its own encoder."""
-    return EncodedFederation(task, tuple(_encode(table, *rows[table.name]) for table in tables))
-
-
-def _encode(table: SiloTable, train: np.ndarray, test: np.ndarray) -> EncodedSilo:
-    training = table.take(train)
-    encoder = TableEncoder.fit(training)
-    testing = table.take(test)
-    data = _client(table.name, encoder.transform, encoder.features, training, testing)
-    plain = _client("columns", encoder.plain, encoder.features, training, testing)
-    return EncodedSilo(table.shared, table.declared, encoder, data, plain)
+    silos = []
+    for table in tables:
+        training, testing = (table.take(own) for own in rows[table.name])
+        encoder = TableEncoder.fit(training)
+        data = _client(table.name, encoder.transform, encoder.features, training, testing)
+        plain = _client("columns", encoder.plain, encoder.features, training, testing)
+        silos.append(EncodedSilo(table.shared, table.declared, encoder, data, plain))
+    return EncodedFederation(task, tuple(silos))
 
 
 def _client(
@@ -91,20 +89,6 @@ def _client(
 def _labels(y: np.ndarray) -> torch.Tensor:
     labels = torch.from_numpy(y)
     return labels.to(torch.float32) if labels.is_floating_point() else labels.long()
-
-
-def columns_of_all(tables: Sequence[Sequence[Column]]) -> list[Column]:
-    """Columns of the same name and kind at every client, without free text."""
-    holders = Counter(column for columns in tables for column in set(columns))
-    return [c for c in tables[0] if holders[c] == len(tables) and c.kind != "text"]
-
-
-def groups_of_one_space(tables: Mapping[str, Sequence[Column]]) -> list[list[str]]:
-    """Clients with exactly the same columns, two or more together."""
-    alike: dict[frozenset[Column], list[str]] = {}
-    for name, columns in tables.items():
-        alike.setdefault(frozenset(columns), []).append(name)
-    return [names for names in alike.values() if len(names) > 1]
 
 
 def linked_names(encoder: TableEncoder, declared: Declared, client: str) -> list[str]:
@@ -154,14 +138,6 @@ def linked_spaces(features: Mapping[str, Sequence[str]]) -> dict[str, str]:
     firsts = sorted(first for first, count in members.items() if count > 1)
     names = {s: f"{LINKED} {i}" if i > 1 else LINKED for i, s in enumerate(firsts, 1)}
     return {name: names[s] for name, s in space.items() if s in names}
-
-
-def features_from(silo: EncodedSilo, columns: Sequence[Column]) -> tuple[int, ...]:
-    """Positions of the features that come from some columns."""
-    names = {column.name for column in columns}
-    pairs = zip(silo.encoder.sources, silo.encoder.kinds, strict=True)
-    shared = [silo.declared.shared_name(source, silo.name, kind) for source, kind in pairs]
-    return tuple(i for i, name in enumerate(shared) if name in names)
 
 
 def in_space(silo: EncodedSilo, inputs: Sequence[int], space: str) -> ClientData:

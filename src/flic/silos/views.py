@@ -1,17 +1,11 @@
 """Views of the clients' columns: the encoded columns that each client gives to a network."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
-from flic.silos.encoding import (
-    EncodedFederation,
-    columns_of_all,
-    features_from,
-    groups_of_one_space,
-    linked_features,
-    linked_spaces,
-)
+from flic.silos.encoding import EncodedFederation, EncodedSilo, linked_features, linked_spaces
+from flic.tables.table import Column
 
 
 @dataclass(frozen=True)
@@ -32,15 +26,26 @@ def own_columns(encoded: EncodedFederation) -> dict[str, Columns]:
 
 
 def shared_columns(encoded: EncodedFederation) -> dict[str, Columns]:
-    """The columns that every client has; without any, no client is served."""
-    common = columns_of_all([silo.shared for silo in encoded.silos])
-    found = {s.name: Columns("shared", features_from(s, common)) for s in encoded.silos}
+    """The columns that every client has, but no free text; without any, no client is served."""
+    common = set.intersection(*({*silo.shared} for silo in encoded.silos))
+    names = {column.name for column in common if column.kind != "text"}
+    found = {s.name: Columns("shared", _features_of(s, names)) for s in encoded.silos}
     return found if all(seen.inputs for seen in found.values()) else {}
+
+
+def _features_of(silo: EncodedSilo, columns: Container[str]) -> tuple[int, ...]:
+    """Positions of the features that come from some columns, by their common names."""
+    pairs = zip(silo.encoder.sources, silo.encoder.kinds, strict=True)
+    shared = [silo.declared.shared_name(source, silo.name, kind) for source, kind in pairs]
+    return tuple(i for i, name in enumerate(shared) if name in columns)
 
 
 def same_columns(encoded: EncodedFederation) -> dict[str, Columns]:
     """All columns of clients whose columns are exactly those of another client."""
-    groups = groups_of_one_space({silo.name: silo.shared for silo in encoded.silos})
+    alike: dict[frozenset[Column], list[str]] = {}
+    for silo in encoded.silos:
+        alike.setdefault(frozenset(silo.shared), []).append(silo.name)
+    groups = [names for names in alike.values() if len(names) > 1]
     own = own_columns(encoded)
     return {
         name: Columns(f"group {number}", own[name].inputs)
