@@ -1,15 +1,17 @@
 """Candidate: one way to get a model for a client."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
 from flic.data.task import TaskName
-from flic.engine.journal import Record
+from flic.engine.engine import Engine
+from flic.engine.journal import MemoryJournal, Record
 from flic.engine.rounds import Schedule
-from flic.engine.traffic import SentTensor
+from flic.engine.runners import local_rounds
+from flic.engine.traffic import SentTensor, TrafficCounter
 from flic.method_settings import MethodSettings
 from flic.silos.encoding import EncodedFederation
 from flic.silos.fit_settings import FitSettings
@@ -47,6 +49,27 @@ class Candidate(ABC):
         """Models of the served clients, learnt from their training rows."""
 
 
-def schedule(settings: MethodSettings) -> Schedule:
-    """The rounds of a fit; clients are measured at the end only."""
-    return Schedule.of(settings.training, evaluate_every=0)
+@dataclass(frozen=True)
+class Run:
+    """A run in memory, up to its latest step."""
+
+    engine: Engine
+    journal: MemoryJournal
+    settings: MethodSettings
+    jobs: TrafficCounter
+
+
+OnStep = Callable[[Record, Run], None]
+"""Called after every step with its record and the run so far."""
+
+
+def run_in_memory(
+    engine: Engine, settings: MethodSettings, *, on_step: OnStep = lambda record, run: None
+) -> Run:
+    """All rounds of an engine; clients are measured at the end only."""
+    run = Run(engine, MemoryJournal(), settings, TrafficCounter(engine))
+    schedule = Schedule.of(settings.training, evaluate_every=0)
+    rounds = local_rounds(run.jobs, schedule, run.journal, stack_width=STACK_WIDTH)
+    for record in rounds.steps():
+        on_step(record, run)
+    return run

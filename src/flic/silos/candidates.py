@@ -5,7 +5,7 @@ from the same encoded rows and gives every client a model of its own. To add one
 `CANDIDATES`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,15 +15,11 @@ from flic.data.client_data import FederatedData
 from flic.data.schema import FeatureSchema
 from flic.data.task import TaskName
 from flic.engine.engine import Engine
-from flic.engine.journal import MemoryJournal, Record
 from flic.engine.rounds import num_active
-from flic.engine.runners import local_rounds
-from flic.engine.traffic import TrafficCounter
-from flic.method_settings import MethodSettings
 from flic.methods import METHODS, build_method
 from flic.methods.baselines.estimators import PerClientEstimator
 from flic.methods.protocol import Population
-from flic.silos.candidate import STACK_WIDTH, Candidate, Learned, schedule
+from flic.silos.candidate import Candidate, Learned, OnStep, Run, run_in_memory
 from flic.silos.encoding import EncodedFederation, in_space
 from flic.silos.estimator_models import exported
 from flic.silos.fit_settings import FitSettings
@@ -79,16 +75,11 @@ class NetworkCandidate(Candidate):
         settings: FitSettings,
         *,
         seed: int,
-        on_step: "OnStep" = lambda record, run: None,
-    ) -> "Run":
+        on_step: OnStep = lambda record, run: None,
+    ) -> Run:
         """The whole run; `on_step` is called after every step."""
         own = settings.method_with(self.changes)
-        engine = self._engine(encoded, settings, seed)
-        run = Run(engine, MemoryJournal(), own, TrafficCounter(engine))
-        rounds = local_rounds(run.jobs, schedule(own), run.journal, stack_width=STACK_WIDTH)
-        for record in rounds.steps():
-            on_step(record, run)
-        return run
+        return run_in_memory(self._engine(encoded, settings, seed), own, on_step=on_step)
 
     def method_in(self, settings: FitSettings) -> str:
         """Name of the method in a fit."""
@@ -135,20 +126,6 @@ class FlicCandidate(NetworkCandidate):
 
     def method_in(self, settings: FitSettings) -> str:
         return settings.flic_method
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run in memory, up to its latest step."""
-
-    engine: Engine
-    journal: MemoryJournal
-    settings: MethodSettings
-    jobs: TrafficCounter
-
-
-OnStep = Callable[[Record, Run], None]
-"""Called after every step with its record and the run so far."""
 
 
 def _needed(shared: Mapping[str, torch.Tensor], schema: FeatureSchema) -> dict[str, torch.Tensor]:

@@ -12,9 +12,6 @@ from torch import Tensor
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.engine.engine import Engine
-from flic.engine.journal import MemoryJournal
-from flic.engine.runners import local_rounds
-from flic.engine.traffic import TrafficCounter
 from flic.methods.linked.client_sums import Sent
 from flic.methods.linked.hiding import rare_indicators
 from flic.methods.linked.link_checks import unlike
@@ -22,7 +19,7 @@ from flic.methods.linked.linked import Linked
 from flic.methods.linked.linked_client import LinkedClient
 from flic.methods.linked.tuning import PREDICTORS
 from flic.shapes import Named
-from flic.silos.candidate import STACK_WIDTH, Candidate, Learned, schedule
+from flic.silos.candidate import Candidate, Learned, run_in_memory
 from flic.silos.encoding import EncodedFederation, EncodedSilo, linked_features, linked_spaces
 from flic.silos.fit_settings import FitSettings
 from flic.silos.linked_state import LinkedState
@@ -49,17 +46,14 @@ class LinkedColumns(Candidate):
         least = settings.method.linked.min_rows
         own = tuple(in_shared_units(silo, spaces[silo.name], least=least) for silo in silos)
         data = FederatedData("tables", encoded.task, own)
-        engine, journal = Engine.of("linked", settings.method, data, seed=seed), MemoryJournal()
-        jobs, method = TrafficCounter(engine), engine.method
-        rounds = local_rounds(jobs, schedule(settings.method), journal, stack_width=STACK_WIDTH)
-        for _ in rounds.steps():
-            pass
-        assert journal.server is not None
+        engine = Engine.of("linked", settings.method, data, seed=seed)
+        run, method = run_in_memory(engine, settings.method), engine.method
+        assert run.journal.server is not None
         assert isinstance(method, Linked)
-        state = LinkedState(method.agreed.shared, seed, journal.server.shared)
+        state = LinkedState(method.agreed.shared, seed, run.journal.server.shared)
         known = {c.name: LinkedClient(method.agreed, state.tensors, c) for c in own}
         models = {silo.name: _model(known[silo.name], silo) for silo in silos}
-        return Learned(models, journal.records, state.tensors, state, jobs.sent())
+        return Learned(models, run.journal.records, state.tensors, state, run.jobs.sent())
 
 
 class JoinedLinked(Candidate):

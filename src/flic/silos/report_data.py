@@ -15,8 +15,8 @@ from flic.engine.journal import Record
 from flic.engine.traffic import ClientTraffic
 from flic.methods.network import NetworkMethod
 from flic.runs.latent import AlignmentCell, Latent, alignment, held_out, latent, read
-from flic.silos.candidate import STACK_WIDTH
-from flic.silos.candidates import FLIC, NetworkCandidate, Run
+from flic.silos.candidate import STACK_WIDTH, Run
+from flic.silos.candidates import FLIC, NetworkCandidate
 from flic.silos.evaluator import Evaluator
 from flic.silos.measures import figures
 from flic.silos.model import log_probabilities, tempered
