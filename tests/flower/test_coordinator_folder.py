@@ -120,7 +120,10 @@ def test_settings_that_cannot_be_meant_are_refused(raw, reason):
 
 @pytest.mark.parametrize("method", get_args(Method))
 def test_only_stages_of_linked_columns_send_sums(method):
-    assert settings_of(method=method, max_features=4).sends_sums == (method == "linked")
+    settings = settings_of(method=method, max_features=4)
+    assert settings.sends_sums == (method == "linked")
+    stages = settings.coordinated_method().stages.values()
+    assert settings.sends_sums == any(stage.sums for stage in stages)
 
 
 def test_the_rules_reach_the_networks():

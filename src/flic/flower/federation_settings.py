@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from flic.data.task import Classification, Regression, Task, TaskName
 from flic.method_settings import MethodSettings
-from flic.methods import build_method, protocol
+from flic.methods import METHODS, build_method, protocol
 from flic.methods.protocol import Population
 from flic.settings import Section, merge, validated
 from flic.silos.fit_settings import NETWORK
@@ -125,8 +125,8 @@ class FederationSettings(Section):
 
     @property
     def sends_sums(self) -> bool:
-        """True if a stage of the method sends sums over rows, of columns that silos have linked."""
-        return any(stage.sums for stage in self.coordinated_method().stages.values())
+        """True if the method sends sums over rows, of columns that silos have linked."""
+        return METHODS[self.method].sends_sums
 
     def coordinated_method(self) -> protocol.Method:
         """The method as the coordinator knows it: other facts about silos are theirs."""

@@ -178,6 +178,9 @@ class Method(ABC):
     #: Kinds of labels the method can learn.
     tasks: ClassVar[Sequence[TaskName]] = ("classification", "regression")
 
+    #: Whether a stage sends sums over rows.
+    sends_sums: ClassVar[bool] = False
+
     @abstractmethod
     def __init__(
         self, settings: MethodSettings, population: Population, *, seed: int, dtype: torch.dtype

@@ -64,6 +64,7 @@ class Linked(Method):
     """Closed form: a client's own discriminant, a pooled one, a pooled one of random features."""
 
     name = "linked"
+    sends_sums = True
 
     def __init__(
         self, settings: MethodSettings, population: Population, *, seed: int, dtype: torch.dtype
