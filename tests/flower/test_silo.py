@@ -283,6 +283,7 @@ def test_a_file_of_another_network_is_refused(silo, settings, part):
         {name: tensors[name][:-1].clone()},
         {f"{part}more": torch.zeros(1)},
         {name: None},
+        {name: tensors[name].double()},
     ):
         kept = {n: t for n, t in {**tensors, **other}.items() if t is not None}
         save_file(kept, path)

@@ -34,7 +34,7 @@ from flic.flower.silo_engine import SiloEngine
 from flic.methods.linked.hiding import rare_indicators
 from flic.methods.linked.linked_client import LinkedClient
 from flic.settings import in_words
-from flic.shapes import Named
+from flic.shapes import Named, unlike_forms
 from flic.silos.candidates import FLIC
 from flic.silos.encoding import EncodedSilo, linked_features, linked_names
 from flic.silos.fitted import FittedClient
@@ -44,7 +44,6 @@ from flic.silos.models import (
     LinkedModel,
     NetworkModel,
     misfit,
-    refuse_other_shapes,
     tensors_under,
 )
 from flic.silos.trained_rows import FILE as TRAINED
@@ -194,12 +193,10 @@ class SiloRun:
     def private(self, round: int, silo: SiloEngine) -> Named:
         """Private parameters after a round, which must be of the silo's own network."""
         tensors = self._tensors(round)
-        private = tensors_under("private.", tensors)
-        try:
-            refuse_other_shapes(private, silo.new())
-            refuse_other_shapes(tensors_under("shared.", tensors), silo.known)
-        except KeyError as error:
-            raise _damaged(_state(self.folder, round), misfit(error)) from error
+        private, shared = (tensors_under(part, tensors) for part in ("private.", "shared."))
+        wrong = unlike_forms(silo.new(), private) + unlike_forms(silo.known, shared)
+        if wrong:
+            raise _damaged(_state(self.folder, round), misfit(", ".join(wrong)))
         return private
 
     def _load(self, round: int) -> NetworkModel:

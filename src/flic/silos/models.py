@@ -21,6 +21,7 @@ from flic.method_settings import MethodSettings
 from flic.methods.linked.client_sums import Sent
 from flic.methods.linked.linked_client import apply_mix
 from flic.methods.protocol import ServerState
+from flic.shapes import unlike_forms
 from flic.silos.estimator_models import BoostedModel, LinearModel
 from flic.silos.model import Features, Model, Saved, log_probabilities, tempered
 
@@ -100,7 +101,9 @@ class NetworkModel(Model):
         )
         try:
             phi = model._engine.clients.architecture(model.client.name)
-            refuse_other_shapes(model.private, model._engine.method.init_client(model.client, phi))
+            new = model._engine.method.init_client(model.client, phi)
+            if wrong := unlike_forms(new, _double(model.private)):  # some would still fit in
+                raise KeyError(", ".join(wrong))
             if len(model.inputs) != model.schema.dim:
                 raise KeyError("inputs")
             model.predict(_zeros(1 + max(model.inputs)))
@@ -109,17 +112,7 @@ class NetworkModel(Model):
         return model
 
 
-def refuse_other_shapes(tensors: Mapping[str, Tensor], new: Mapping[str, Tensor]) -> None:
-    """Refuse tensors that differ from new ones in name or shape; some would still fit in."""
-    both = {**new, **tensors}
-    wrong = [
-        n for n in both if n not in new or n not in tensors or new[n].shape != tensors[n].shape
-    ]
-    if wrong:
-        raise KeyError(", ".join(wrong))
-
-
-def misfit(error: Exception) -> DamagedModel:
+def misfit(error: object) -> DamagedModel:
     """The error for tensors of which no network can be made."""
     return DamagedModel(
         f"a network does not fit its settings ({error}); expected the tensors that flic wrote. Fit "
