@@ -10,7 +10,14 @@ import torch
 from hospitals import rows_of, settings_of
 from safetensors.torch import load_file, save_file
 
-from flic.errors import ConfigError, DamagedModel, DataError, FederationError, FlicError
+from flic.errors import (
+    ConfigError,
+    DamagedModel,
+    DataError,
+    FederationError,
+    FlicError,
+    RunFolderError,
+)
 from flic.flower.announcement import announce
 from flic.flower.silo_folder import SiloFolder
 from flic.methods import build_method
@@ -76,6 +83,15 @@ def test_a_silo_works_for_what_it_agreed_to_and_for_nothing_else(tmp_path, setti
     with pytest.raises(FederationError, match="asked for method 'linked' under settings other"):
         east.train(ServerState(-2, {}), other, "prepare", run="fedcba9876543210")
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [RUN]
+
+
+@pytest.mark.parametrize("damage", ["{", "[]"])
+def test_a_damaged_agreement_is_said_to_be_of_the_silo(tmp_path, settings, damage):
+    client = Client(name="east", data="rows.csv", label="num")
+    east = SiloFolder.create(tmp_path, client, agreed=settings)
+    (tmp_path / "agreed.json").write_text(damage)
+    with pytest.raises(RunFolderError, match=r"agreed.json .* expected it as flic silo init wrote"):
+        east.train(initial(settings), settings, run=RUN)
 
 
 def test_a_bad_key_of_a_silo_file_is_named(silo):

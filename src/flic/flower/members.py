@@ -17,6 +17,9 @@ from flic.flower.log import note
 
 SILOS, OFFENCES = "silos.json", "offences.json"
 
+COORDINATOR = "flic coordinator"
+"""Command that writes the coordinator's files."""
+
 
 @dataclass(frozen=True)
 class Members:
@@ -134,20 +137,20 @@ def _name_of(silos: Mapping[str, int], node: int) -> str:
     return next(name for name, own in silos.items() if own == node)
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """An object that the coordinator wrote."""
+def read_object(path: Path, *, author: str = COORDINATOR) -> dict[str, Any]:
+    """An object that a command of flic wrote."""
     try:
         found = read_json(path)
     except (ValueError, OSError) as error:
-        raise damaged(path, error) from error
+        raise damaged(path, error, author=author) from error
     if not isinstance(found, dict):
-        raise damaged(path, "it holds no object")
+        raise damaged(path, "it holds no object", author=author)
     return found
 
 
-def damaged(path: Path, error: object) -> RunFolderError:
+def damaged(path: Path, error: object, *, author: str = COORDINATOR) -> RunFolderError:
     """The error for a file that is not as it was written."""
     return RunFolderError(
-        f"{path} cannot be read ({error}); expected it as flic coordinator wrote it. Restore it "
-        "from a copy."
+        f"{path} cannot be read ({error}); expected it as {author} wrote it. Restore it from a "
+        "copy."
     )

@@ -249,7 +249,8 @@ class SiloFolder:
         path = self.folder / AGREED
         if not path.exists():
             return
-        agreed = federation_settings(read_object(path), source=str(path))
+        read = read_object(path, author="flic silo init")
+        agreed = federation_settings(read, source=str(path))
         if agreed.agreement != settings.agreement:
             raise FederationError(
                 f"silo {self.name!r} is asked for method {settings.method!r} under settings other "
