@@ -81,19 +81,10 @@ class Engine:
         states = self.clients.unstack(job.names, visit.stack) if visit.stack.private else {}
         return JobResult(states, visit.updates, losses)
 
-    def _stack(self, job: Job) -> Stack:
-        clients, states = self.clients, list[Named]()
-        for name, state in zip(job.names, job.states, strict=True):
-            if state is None:
-                state = self.method.init_client(clients[name], clients.architecture(name))
-            states.append(state)
-        if not states[0]:
-            return Stack(clients.architecture(job.names[0]), {})
-        return clients.stack(job.names, states)
-
     def _scores(self, job: Job) -> dict[str, Score]:
         """Scores on validation and test rows, from one pass over both."""
-        data, stack = self.clients.stacked_data(job.names), self._stack(job)
+        data = self.clients.stacked_data(job.names)
+        stack = stack_of(self.clients, self.method, job.names, job.states)
         both = [joined(c.validation, c.test) for c in data.clients]
         predicted = self.method.predict(job.server, stack, data, both)
         return {
@@ -103,7 +94,8 @@ class Engine:
 
     def _visit(self, job: Job, stage: Stage) -> Visit:
         """Do the work of a stage; a numerical error names the client."""
-        data, stack = self.clients.stacked_data(job.names), self._stack(job)
+        data = self.clients.stacked_data(job.names)
+        stack = stack_of(self.clients, self.method, job.names, job.states)
         rngs = [generator(self.seed, job.stage, job.server.round, n) for n in job.names]
         try:
             visit = stage.client_half(VisitContext(job.server, stack, data, rngs))
@@ -141,6 +133,17 @@ class Engine:
     def _where(self, job: Job, names: Sequence[str]) -> str:
         who = ", ".join(repr(n) for n in names[:3]) + (" and others" if len(names) > 3 else "")
         return f"client {who}, round {job.server.round}, stage {job.stage!r}"
+
+
+def stack_of(
+    clients: Clients, method: Method, names: Sequence[str], states: Sequence[Named | None]
+) -> Stack:
+    """Private state of some clients; that of a client not yet visited is new."""
+    known = [
+        method.init_client(clients[name], clients.architecture(name)) if state is None else state
+        for name, state in zip(names, states, strict=True)
+    ]
+    return clients.stack(names, known) if known[0] else Stack(clients.architecture(names[0]), {})
 
 
 def joined(first: Split, second: Split) -> Split:

@@ -14,6 +14,7 @@ from flic.data.client_data import ClientData
 from flic.data.stacked import StackedRows
 from flic.data.task import Regression, Task
 from flic.engine.clients import Clients
+from flic.engine.engine import stack_of
 from flic.engine.journal import Journal
 from flic.engine.traffic import ClientTraffic, SentTensor
 from flic.errors import Diverged
@@ -144,11 +145,8 @@ def _place(
     journal: Journal,
     names: Sequence[str],
 ) -> VisitContext:
-    states = [
-        method.init_client(clients[name], clients.architecture(name)) if state is None else state
-        for name, state in zip(names, journal.states(names), strict=True)
-    ]
-    return VisitContext(server, clients.stack(names, states), clients.stacked_data(names), ())
+    stack = stack_of(clients, method, names, journal.states(names))
+    return VisitContext(server, stack, clients.stacked_data(names), ())
 
 
 def _seen(method: NetworkMethod, place: VisitContext, shared: Named) -> Iterator[Seen]:
