@@ -25,10 +25,7 @@ RECORD_BYTES = 1000
 """Least memory that a run keeps per round."""
 
 STEP_SECONDS = 1e-4
-"""Least time of a step of descent."""
-
-MOST_DAYS = 30
-"""Longest run by that count; in reality it would take years."""
+"""Least time of a step of descent; a run of a day by that count would take weeks."""
 
 
 @dataclass(frozen=True)
@@ -291,10 +288,10 @@ def refuse_endless(
     per_round = sum(length.steps_for(1, 1, least=least) for length in lengths)
     per_round += settings.alignment.realign_epochs * least
     steps = settings.pretraining.epochs * least + (training.rounds + 1) * per_round
-    if steps > MOST_DAYS * 86_400 / STEP_SECONDS:
+    if steps > 86_400 / STEP_SECONDS:
         days = steps // int(86_400 / STEP_SECONDS)
         time = f"at least {days:,} days" if days < 10**6 else "thousands of years"
         raise ConfigError(
-            f"{source}: training and pretraining take {time}; expected at most {MOST_DAYS} days. "
+            f"{source}: training and pretraining take {time}; expected a day at most. "
             "Choose fewer rounds, epochs or steps."
         )

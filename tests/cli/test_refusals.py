@@ -29,11 +29,15 @@ SETTINGS = {
     ),
     "endless epochs": (
         ["training.local=1000000000000 epochs"],
-        ["training and pretraining take at least 4,629 days; expected at most 30 days. Choose"],
+        ["training and pretraining take at least 4,629 days; expected a day at most. Choose"],
+    ),
+    "endless pretraining": (
+        ["pretraining.epochs=1000000000"],
+        ["training and pretraining take at least 1 days; expected a day at most. Choose"],
     ),
     "epochs beyond all": (
         [f"training.local=1{'0' * 400} epochs"],
-        ["training and pretraining take thousands of years; expected at most 30 days. Choose"],
+        ["training and pretraining take thousands of years; expected a day at most. Choose"],
     ),
     "wide network": (
         ["embedding.latent_dim=1000000000000"],

@@ -160,6 +160,16 @@ REFUSED = [
     ("coordinator init new --classes a,,b,", 2, "two or more names, all different"),
     ("coordinator init new --classes a,b --set max_message_mb=0.0001", 2, "Raise max_message_mb"),
     ("coordinator init new --classes a,b --host 'bad name'", 2, "is no host name"),
+    (
+        "coordinator init new --classes a,b --rounds 100000000000",
+        2,
+        "most of it for training.rounds",
+    ),
+    (
+        "coordinator init new --classes a,b --set network.embedding.latent_dim=100000000000",
+        2,
+        "most of it for embedding and model",
+    ),
     ("coordinator init new --classes a,b --set qorum=3", 2, "init, with --set qorum=3:"),
     ("coordinator start s", 1, "holds no coordinator"),
     ("coordinator admit c s s/key", 2, "is a private key"),

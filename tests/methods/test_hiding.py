@@ -56,6 +56,32 @@ def test_common_values_stay_as_they_are(seed):
     assert bool((told[:, 7].abs() <= x[:, 7].abs().max()).all())
 
 
+def test_a_value_that_stands_alone_in_its_class_is_not_told():
+    """It is ordinary among the rows of the other class."""
+    rng = torch.Generator().manual_seed(0)
+    y = torch.arange(100) % 2
+    x = torch.randn(100, 1, generator=rng).double() * 0.3 + 1 + 400 * y[:, None]
+    x[0] = 412.7
+    told = blurred(x, y, (0,), least=LEAST)
+    assert float(told[y == 0].max()) < 4
+    assert torch.equal(told[y == 1], x[y == 1])
+
+
+@pytest.mark.parametrize("rows", [6, 9, 11])
+def test_a_small_class_keeps_its_values(rows):
+    x = torch.randn(rows, 4, generator=torch.Generator().manual_seed(1)).double()
+    told = blurred(x.clone(), torch.zeros(rows, dtype=torch.int64), range(4), least=5)
+    assert float((told == x).double().mean()) > 0.8
+
+
+def test_a_rare_value_of_a_column_of_few_values_is_not_counted():
+    x = torch.tensor([0.0, 1.0] * 20 + [1.0, 2.0]).double()[:, None]
+    told = blurred(x, torch.zeros(42, dtype=torch.int64), (0,), least=LEAST)
+    assert float((told.square() - told).sum()) == 0  # (Σx² − Σx) / 2 is the number of twos
+    assert torch.equal(told[:41], x[:41])
+    assert float(told[41]) == 1
+
+
 def test_a_value_that_stands_alone_is_not_told():
     x = torch.linspace(0, 1, 50).double()[:, None].repeat(1, 2)
     x[7, 0], x[8, 1] = 1e6, -1e6

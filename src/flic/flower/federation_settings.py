@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, TypeVar
 from pydantic import Field, field_validator, model_validator
 
 from flic.data.task import Classification, Regression, Task, TaskName
-from flic.method_settings import MethodSettings
+from flic.method_settings import MethodSettings, refuse_endless
 from flic.methods import METHODS, build_method, protocol
 from flic.methods.protocol import Population
 from flic.settings import Section, merge, validated
@@ -165,4 +165,6 @@ class FederationSettings(Section):
 def federation_settings(raw: Mapping[str, Any], *, source: str) -> FederationSettings:
     """The settings, or one error that lists every bad key."""
     within = {"network": MethodSettings}
-    return validated(FederationSettings, raw, source=source, within=within)
+    found = validated(FederationSettings, raw, source=source, within=within)
+    refuse_endless(found.method_settings, source=source)
+    return found

@@ -1,10 +1,10 @@
 """History of the rows whose sums a silo sent, so that it sends no sums of almost the same ones.
 
-Sums of two tables that differ by one row differ by that row. A silo therefore keeps a digest of
-every cell that its sums were of, in its own folder, and refuses to tell sums of rows that differ
-from those of an earlier run by a few.
+Sums of two tables that differ by one row differ by that row, and so do those of two classes. A silo
+therefore keeps a digest of every cell that its sums were of, in its own folder, and refuses to tell
+sums of rows that differ from those behind any earlier sum by a few.
 
-SILO/told/RUN.safetensors   a digest per row and feature
+SILO/told/RUN.safetensors   a digest per row and feature, and the class of each row
 """
 
 import json
@@ -23,6 +23,9 @@ from flic.files import write_atomically
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
+_RESPONSE = ""
+"""Name of the response among the features, none of which is called so."""
+
 
 def _bits(values: np.ndarray) -> np.ndarray:
     """Numbers as their bits, one pattern for each; −0 is 0."""
@@ -31,27 +34,48 @@ def _bits(values: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Cells:
-    """A digest of every cell, its row's label included, by feature."""
+    """A digest of every cell, by feature, and the class of every row."""
 
     features: tuple[str, ...]
     digests: np.ndarray  # rows × features, uint64
+    classes: np.ndarray  # of the rows, int64
 
     @classmethod
     def of(cls, features: Sequence[str], rows: Split) -> "Cells":
-        """Of rows as sums are told of them."""
-        label = _bits(rows.y.double().numpy()) * _ODD
-        values = rows.x.double().numpy()
-        return cls(tuple(features), (_bits(values) ^ label[:, None]) * _ODD)
+        """Of rows as sums are told of them; a response is one more feature."""
+        values, classes = rows.x.double().numpy(), np.zeros(len(rows), np.int64)
+        if rows.y.is_floating_point():
+            values = np.concatenate([values, rows.y.double().numpy()[:, None]], 1)
+            features = (*features, _RESPONSE)
+        else:
+            classes = rows.y.numpy().astype(np.int64)
+        return cls(tuple(features), _bits(values) * _ODD, classes)
 
-    def changed(self, other: "Cells") -> int:
-        """Fewest rows by which a feature, or all that both have, differ; 0 if none does."""
+    def changed(self, other: "Cells", *, least: int) -> int:
+        """Fewest rows by which sums of the two differ; 0 if none do, or by `least` and more.
+
+        Sums are told of each class and, of products, of all classes. Names and order of the classes
+        may be others in another federation, so the rows behind each sum are compared with those
+        behind every other, and feature by feature with those that are most like them: one column
+        alone may be much alike in any two classes.
+        """
         both = sorted({*self.features} & {*other.features})
         own, theirs = (
             side.digests[:, [side.features.index(f) for f in both]] for side in (self, other)
         )
-        pairs = [*zip(own.T, theirs.T, strict=True), (_joined(own), _joined(theirs))]
-        counts = [_differing(a, b) for a, b in pairs]
-        return min((count for count in counts if count), default=0)
+        counts: list[int] = []
+        for a in self._sums(least) if both else ():
+            alike = [b for b in other._sums(least) if abs(int(a.sum()) - int(b.sum())) < least]
+            found = [_differing(own[a], theirs[b]) for b in alike]
+            counts += [int(rows[-1]) for rows in found]
+            counts += min(found, key=np.mean).tolist() if found else []
+        return min((count for count in counts if 0 < count < least), default=0)
+
+    def _sums(self, least: int) -> list[np.ndarray]:
+        """Masks of the rows behind each sum: the classes of enough rows, and all of these."""
+        every = [self.classes == c for c in np.unique(self.classes)]
+        told = [rows for rows in every if rows.sum() >= least]
+        return [*told, np.any(told, axis=0)] if len(told) > 1 else told
 
 
 def _joined(digests: np.ndarray) -> np.ndarray:
@@ -61,14 +85,22 @@ def _joined(digests: np.ndarray) -> np.ndarray:
     return (mixed * odd).sum(1, dtype=np.uint64)
 
 
-def _differing(a: np.ndarray, b: np.ndarray) -> int:
-    """Rows that one has more than the other, the larger of the two numbers."""
-    values, which = np.unique(np.concatenate([a, b]), return_inverse=True)
-    counts = [
-        np.bincount(part, minlength=len(values)) for part in (which[: len(a)], which[len(a) :])
+def _differing(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Rows by which two tables differ in each feature, and in all of them together."""
+    a, b = (np.column_stack([side, _joined(side)]) for side in (a, b))
+    width = a.shape[1]
+    # One search for all features: their digests are made to differ.
+    place = np.arange(1, width + 1, dtype=np.uint64) * _ODD
+    cells = np.concatenate([(side ^ place).ravel() for side in (a, b)])
+    feature = np.tile(np.arange(width), len(a) + len(b))
+    _, first, which = np.unique(cells, return_index=True, return_inverse=True)
+    more = np.bincount(which[: a.size], minlength=len(first)) - np.bincount(
+        which[a.size :], minlength=len(first)
+    )
+    only = [
+        np.bincount(feature[first], weights=side.clip(0), minlength=width) for side in (more, -more)
     ]
-    more = (counts[0] - counts[1]).clip(0).sum(), (counts[1] - counts[0]).clip(0).sum()
-    return int(max(more))
+    return np.maximum(*only).astype(int)
 
 
 class SumsHistory:
@@ -80,8 +112,8 @@ class SumsHistory:
     def refuse_almost_the_same(self, cells: Cells, *, silo: str, least: int) -> None:
         """Refuse rows that differ from an earlier run's by fewer than `least`."""
         for path in sorted(self._folder.glob("*.safetensors")):
-            count = cells.changed(_load(path))
-            if 0 < count < least:
+            count = cells.changed(_load(path), least=least)
+            if count:
                 raise FederationError(
                     f"silo {silo!r} told sums in run {path.stem} of rows that differ from these by "
                     f"{count}; expected the same rows, or {least} changed ones at least, since the "
@@ -93,15 +125,17 @@ class SumsHistory:
         """Remember what a run's sums are of."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
         digests = torch.from_numpy(cells.digests.view(np.int64).copy())
+        tensors = {"digests": digests, "classes": torch.from_numpy(cells.classes)}
         facts = {"features": json.dumps(list(cells.features))}
-        write_atomically(self._folder / f"{run}.safetensors", save({"digests": digests}, facts))
+        write_atomically(self._folder / f"{run}.safetensors", save(tensors, facts))
 
 
 def _load(path: Path) -> Cells:
     try:
         with safe_open(path, "np") as file:
             features = json.loads(file.metadata()["features"])
-            return Cells(tuple(features), file.get_tensor("digests").view(np.uint64))
+            digests = file.get_tensor("digests").view(np.uint64)
+            return Cells(tuple(features), digests, file.get_tensor("classes"))
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise RunFolderError(
             f"{path} cannot be read ({error}); expected it as flic wrote it. Restore it from a "

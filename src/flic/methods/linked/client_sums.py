@@ -15,7 +15,13 @@ from flic.data.client_data import ClientData
 from flic.data.schema import FeatureSchema
 from flic.methods.linked.agreement import Agreement, Kind, class_of, columns_of
 from flic.methods.linked.deviations import Marginals
-from flic.methods.linked.disclosure import DisclosedRows, told_detail, told_of_map, without
+from flic.methods.linked.disclosure import (
+    DisclosedRows,
+    classes_of_map,
+    told_detail,
+    told_of_map,
+    without,
+)
 from flic.methods.linked.hiding import Usual, chunks, told_pairs
 from flic.methods.linked.sums import ColumnIndex, Detail, Moments, Parts, Totals
 from flic.shapes import Named
@@ -162,15 +168,22 @@ class ClientSums:
 
     @cached_property
     def _told_mapped(self) -> Callable[[], Parts]:
-        """Random features of the disclosed rows; 0 where few rows of a class have more than 0."""
+        """Random features of the disclosed rows, of classes with enough of them.
+
+        A feature is 0 where it splits few rows from the rest of a class: those with more than 0, or
+        those without, whose part follows from the sums of the features that it is made of.
+        """
         told, responses = self._told, self.agreed.responses
+        kept = classes_of_map(self.agreed, self.client, linked=int(self.is_linked.sum()))
+        told = told.take(torch.isin(told.y, torch.tensor(kept, dtype=torch.int64)))
         features = self.agreed.settings.random_features
         few = torch.zeros(self.agreed.num_classes, features, dtype=torch.bool)
         if self._least > 1:
             active = torch.zeros_like(few, dtype=torch.int64)
             for rows, y in told.parts():
                 active.index_add_(0, y, (self.mapped(rows)[:, :features] > 0).long())
-            few = active < self._least
+            rest = torch.bincount(told.y, minlength=len(few))[:, None] - active
+            few = (active < self._least) | ((rest > 0) & (rest < self._least))
         few = torch.nn.functional.pad(few, (0, responses))
 
         def parts() -> Parts:

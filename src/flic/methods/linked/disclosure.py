@@ -47,6 +47,12 @@ class DisclosedRows:
         sources = tuple(self.sources[i] for i in places.tolist())
         return DisclosedRows(self.schema, self.columns[:, places], self.y, sources, self.least)
 
+    def take(self, rows: Bool[Tensor, " rows"]) -> "DisclosedRows":
+        """Some of the rows."""
+        return DisclosedRows(
+            self.schema, self.columns[rows], self.y[rows], self.sources, self.least
+        )
+
     def parts(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Rows and classes, part by part."""
         return chunks(self.columns, self.y)
@@ -122,11 +128,27 @@ def told_of_map(
     wanted, limit = agreed.detail("mapped"), agreed.settings.max_numbers_per_value
     if limit is None:
         return wanted
-    (rows, classes), width = _told_rows(agreed, client), _width(agreed, client, shared)
+    (_, classes), width = _told_rows(agreed, client), _width(agreed, client, shared)
     told = numbers_told(told_detail(agreed, client, shared), width=width, classes=classes)
-    left = limit * rows * (linked + agreed.responses) - told
+    counts = [client.class_counts[c] for c in classes_of_map(agreed, client, linked=linked)]
+    left = limit * sum(counts) * (linked + agreed.responses) - told
     mapped = agreed.settings.random_features + agreed.responses
-    return within(left, wanted, width=mapped, classes=classes)
+    return within(left, wanted, width=mapped, classes=len(counts)) if counts else None
+
+
+def classes_of_map(agreed: Agreement, client: ClientData, *, linked: int) -> list[int]:
+    """Classes whose sums of random features a client sends, in a regression class 0.
+
+    The limit holds for each class by itself: what a large class leaves room for would be more
+    numbers than the few rows of a small one have values.
+    """
+    least, limit = agreed.settings.min_rows, agreed.settings.max_numbers_per_value
+    width, mapped = linked + agreed.responses, agreed.settings.random_features + agreed.responses
+    return [
+        c
+        for c, count in client.class_counts.items()
+        if count >= least and (limit is None or width + mapped <= limit * count * width)
+    ]
 
 
 def _width(agreed: Agreement, client: ClientData, shared: int | None) -> int:

@@ -20,6 +20,16 @@ from flic.methods.linked.sums import CHUNK_ROWS, ColumnIndex, Moments, Parts
 _RANK = 1e-9
 """Share of the largest eigenvalue below which a direction is rounding error."""
 
+_ROOM = 4
+"""Times `least` rows, below which a class is small."""
+
+_FAR = 9.0
+"""Distance from the median, in medians of it, that hardly any value of a class has: six deviations
+of a normal one."""
+
+_STEPS = 10
+"""Most values of a column that sums could count one by one."""
+
 _ATTEMPTS = 4
 """Times that columns are made to follow others, before one is given up."""
 
@@ -54,7 +64,8 @@ def blurred(
     columns = _clipped(columns, least)
     for c in y.unique():
         rows = (y == c).nonzero().flatten()
-        own = _with_common_values(columns[rows], least)
+        # What stands out of its class may be ordinary in the whole table.
+        own = _with_common_values(_clipped(columns[rows], least), least)
         for together in levels:
             own[:, together] = _with_common_patterns(own[:, together], least)
         columns[rows] = _with_whole_relations(own, least)
@@ -82,8 +93,17 @@ def _of_one_source(sources: Sequence[int], two_valued: Tensor) -> list[list[int]
 
 
 def _clipped(columns: Float[Tensor, "rows p"], least: int) -> Float[Tensor, "rows p"]:
-    """Values at most twice as far from the median as the `least`-th largest and smallest are."""
+    """Values at most twice as far from the median as the `least`-th largest and smallest are.
+
+    Of few rows these would be near the median themselves; there, values are at most `_FAR` times as
+    far from it as half of them are.
+    """
     middle = columns.median(0).values
+    if len(columns) < _ROOM * least:
+        reach = _FAR * (columns - middle).abs().median(0).values
+        # Where half of the values are equal, there is no such distance.
+        reach = torch.where(reach > 0, reach, torch.inf)
+        return columns.maximum(middle - reach).minimum(middle + reach)
     low = columns.kthvalue(least, 0).values
     high = columns.kthvalue(len(columns) - least + 1, 0).values
     return columns.maximum(2 * low - middle).minimum(2 * high - middle)
@@ -95,7 +115,36 @@ def _with_common_values(own: Float[Tensor, "rows p"], least: int) -> Float[Tenso
     common = (own == usual).sum(0)
     # Where no value occurs twice, there is no common one that identifies the rest.
     rare = (len(own) - common < least) & (common > 1)
-    return torch.where(rare, usual, own)
+    return _with_common_steps(torch.where(rare, usual, own), least)
+
+
+def _with_common_steps(own: Float[Tensor, "rows p"], least: int) -> Float[Tensor, "rows p"]:
+    """Rows of a class; in a column of few values, the rare ones become the nearest common one.
+
+    Sums of such a column and of its squares count the rows of each value.
+    """
+    values, order = own.sort(0)
+    new = torch.zeros_like(values, dtype=torch.int64)
+    new[1:] = values[1:] != values[:-1]
+    run = new.cumsum(0)
+    counts = torch.zeros_like(run).scatter_add_(0, run, torch.ones_like(run)).gather(0, run)
+    is_common = counts >= least
+    below, above = _last_common(is_common), _last_common(is_common.flip(0)).flip(0)
+    above = torch.where(above >= 0, len(own) - 1 - above, above)
+    gap = [
+        torch.where(at >= 0, (values - values.gather(0, at.clamp_min(0))).abs(), torch.inf)
+        for at in (below, above)
+    ]
+    nearest = torch.where(gap[0] <= gap[1], below, above).clamp_min(0)
+    stepped = (run[-1] < _STEPS) & is_common.any(0)
+    told = torch.where(stepped, values.gather(0, nearest), values)
+    return torch.empty_like(own).scatter_(0, order, told)
+
+
+def _last_common(is_common: Bool[Tensor, "rows p"]) -> Int[Tensor, "rows p"]:
+    """Position of the last common value up to each row; −1 if there is none."""
+    place = torch.arange(len(is_common))[:, None].expand_as(is_common)
+    return torch.where(is_common, place, -1).cummax(0).values
 
 
 def _with_common_patterns(own: Float[Tensor, "rows p"], least: int) -> Float[Tensor, "rows p"]:
