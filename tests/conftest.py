@@ -177,14 +177,14 @@ def nearly() -> Callable[[Any], Any]:
 
 #: Shapes of tensors are checked where the mathematics is tested. Elsewhere the same code runs
 #: thousands of times more, and the checks would take twice as long as the work.
-UNCHECKED = {"cli", "silos", "reproduction", "flower", "fuzz", "report", "test_docs.py"}
+CHECKED = {"gaussians", "networks", "methods", "paper"}
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Let jaxtyping look at the tensors of a test and of its fixtures, or not."""
     where = item.path.relative_to(Path(__file__).parent).parts[0]
-    jaxtyping.config.update("jaxtyping_disable", where in UNCHECKED)
+    jaxtyping.config.update("jaxtyping_disable", where not in CHECKED)
     return (yield)
 
 
