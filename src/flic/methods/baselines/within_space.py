@@ -62,7 +62,7 @@ class WithinSpace(NetworkMethod):
 
     def _body(self, context: VisitContext, client: ClientData) -> dict[str, Tensor]:
         prefix, shared = _prefix(client.schema.space), context.server.shared
-        names = self._body_names | self.shared_names
+        names = sorted(self._body_names | self.shared_names)  # sets have another order each time
         body = {name: shared[prefix + name] for name in names if prefix + name in shared}
         if client.schema.shape is not None:
             return body
