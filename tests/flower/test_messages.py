@@ -9,6 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from hospitals import settings_of
 
 from flic.errors import ConfigError, FederationError, IncompatibleUpdate
+from flic.flower.federation_settings import federation_settings
 from flic.flower.messages import (
     Reply,
     Request,
@@ -210,3 +211,9 @@ def test_a_name_that_the_server_does_not_share_is_refused():
     content["update"]["embedding.0.weight"] = array()
     with pytest.raises(IncompatibleUpdate, match=r"'embedding\.0\.weight', which the server"):
         read(content)
+
+
+def test_a_request_for_more_rounds_than_fit_a_machine_is_refused():
+    raw = settings_of().model_dump(mode="json") | {"rounds": 2**63 - 1}
+    with pytest.raises(ConfigError, match=r"most of it for training\.rounds"):
+        federation_settings(raw, source="settings of the federation")

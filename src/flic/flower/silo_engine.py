@@ -55,7 +55,7 @@ class SiloEngine:
         """Private parameters before a first visit: φ_i fitted to the anchors as they are now."""
         refuse_other_shared(self.client.name, server.shared, self.known)
         name, method, state = self.client.name, self.engine.method, self.new()
-        steps = method.programme(self._settings.rounds, final_round=False)
+        steps = method.programme(0, final_round=False)  # before any round
         for stage in (stage for step in steps if step.round <= 0 for stage in step.stages):
             job = Job(stage.name, ServerState(0, server.shared), (name,), [state])
             state = self.engine.do(job).states[name]
