@@ -67,6 +67,12 @@ def test_a_value_that_stands_alone_in_its_class_is_not_told():
     assert torch.equal(told[y == 1], x[y == 1])
 
 
+def test_a_value_that_stands_alone_among_many_equal_ones_is_not_told():
+    x = torch.tensor([0.0] * 7 + [1.0, 2.0, 3.0, 1.5, 412.7]).double()[:, None]
+    told = blurred(x, torch.zeros(12, dtype=torch.int64), (0,), least=5)
+    assert float(told.max()) <= 3
+
+
 @pytest.mark.parametrize("rows", [6, 9, 11])
 def test_a_small_class_keeps_its_values(rows):
     x = torch.randn(rows, 4, generator=torch.Generator().manual_seed(1)).double()

@@ -100,9 +100,11 @@ def _clipped(columns: Float[Tensor, "rows p"], least: int) -> Float[Tensor, "row
     """
     middle = columns.median(0).values
     if len(columns) < _ROOM * least:
-        reach = _FAR * (columns - middle).abs().median(0).values
-        # Where half of the values are equal, there is no such distance.
-        reach = torch.where(reach > 0, reach, torch.inf)
+        away = (columns - middle).abs()
+        reach = _FAR * away.median(0).values
+        # Where half of the values are equal, the distances of the others count.
+        others = 2 * away.kthvalue(len(away) - least + 1, 0).values
+        reach = torch.where(reach > 0, reach, others)
         return columns.maximum(middle - reach).minimum(middle + reach)
     low = columns.kthvalue(least, 0).values
     high = columns.kthvalue(len(columns) - least + 1, 0).values
