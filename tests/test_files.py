@@ -119,3 +119,10 @@ PAST_WRITE_JSON = re.compile(r"json\.dumps\([^\n]*indent=1\)\.encode\(\)")
 def test_one_function_writes_json_for_people():
     found = [str(path) for path in SOURCES if PAST_WRITE_JSON.search(path.read_text())]
     assert found == []
+
+
+def test_a_whole_number_that_no_table_holds_is_refused():
+    assert parse_json(f"[{2**63 - 1}, {-(2**63)}]") == [2**63 - 1, -(2**63)]
+    for number in (2**63, -(2**63) - 1, 10**300):
+        with pytest.raises(ValueError, match="64 bits"):
+            parse_json(f'{{"rows": {number}}}')

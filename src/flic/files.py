@@ -85,14 +85,22 @@ def read_json(path: Path) -> Any:
     return parse_json(read_bytes(path))
 
 
+def _whole(digits: str) -> int:
+    """A whole number; flic writes none that a table could not hold."""
+    value = int(digits)
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"a number of {len(digits)} digits; expected at most 64 bits")
+    return value
+
+
 def parse_json(content: str | bytes) -> Any:
     """Values of a JSON text.
 
     Raises:
-        ValueError: it is no JSON, nested too deep, or has text that no file can hold.
+        ValueError: it is no JSON, nested too deep, or has text or numbers that no file can hold.
     """
     try:
-        value = json.loads(content)
+        value = json.loads(content, parse_int=_whole)
     except RecursionError:
         raise too_deep() from None
     refuse_deep(value)
