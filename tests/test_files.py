@@ -121,6 +121,12 @@ def test_one_function_writes_json_for_people():
     assert found == []
 
 
+@pytest.mark.parametrize("text", [b'"\xed\xa0\x80"', '"name"'.encode("utf-16")])
+def test_bytes_that_are_no_text_are_refused(text):
+    with pytest.raises(ValueError, match="utf-8"):
+        parse_json(text)
+
+
 def test_a_whole_number_that_no_table_holds_is_refused():
     assert parse_json(f"[{2**63 - 1}, {-(2**63)}]") == [2**63 - 1, -(2**63)]
     for number in (2**63, -(2**63) - 1, 10**300):

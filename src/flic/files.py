@@ -99,12 +99,14 @@ def parse_json(content: str | bytes) -> Any:
     Raises:
         ValueError: it is no JSON, nested too deep, or has text or numbers that no file can hold.
     """
+    # Bytes would be read with halves of pairs, which no text may have.
+    content = content.decode() if isinstance(content, bytes) else content
     try:
         value = json.loads(content, parse_int=_whole)
     except RecursionError:
         raise too_deep() from None
     refuse_deep(value)
-    if b"\\u" in content if isinstance(content, bytes) else "\\u" in content:
+    if "\\u" in content:
         json.dumps(value, ensure_ascii=False).encode()  # half of a pair of \u escapes fails here
     return value
 

@@ -218,6 +218,7 @@ def forge(folder, name, change):
         ("clients/02-east/model.json", lambda c: c["facts"].update(method="os.system")),
         ("verdict.json", lambda c: c.update(clients=3)),
         ("verdict.json", lambda c: c.pop("best")),
+        ("verdict.json", lambda c: c.update(metric="r2")),
     ],
 )
 def test_parts_that_do_not_fit_together_are_refused(folder, name, change):

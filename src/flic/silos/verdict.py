@@ -119,6 +119,9 @@ class Verdict:
             raise ValueError(f"the verdict keeps {quoted([*strange])}, which is no candidate")
         if found["metric"] not in HIGHER_IS_BETTER:
             raise ValueError(f"the verdict is on {found['metric']!r}, which is no metric")
+        figures = [own for clients in results.means.values() for own in clients.values()]
+        if not all(found["metric"] in own for own in figures):
+            raise ValueError(f"results lack {found['metric']!r}, which the verdict is on")
         return cls(**found)
 
     def __getitem__(self, client: str) -> ClientVerdict:
