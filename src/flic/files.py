@@ -86,9 +86,9 @@ def read_json(path: Path) -> Any:
 
 
 def _whole(digits: str) -> int:
-    """A whole number; flic writes none that a table could not hold."""
+    """A whole number of up to 64 bits, as Flower's numbers of nodes have; flic writes no larger."""
     value = int(digits)
-    if not -(2**63) <= value < 2**63:
+    if not -(2**63) <= value < 2**64:
         raise ValueError(f"a number of {len(digits)} digits; expected at most 64 bits")
     return value
 

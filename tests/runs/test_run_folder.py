@@ -406,3 +406,10 @@ def test_a_step_names_no_file_outside_its_folder(interrupted, tmp_path):
     run_folder.resume(folder, on_damage=told.append)
     assert "00002.json is damaged (it names the file '../../precious.txt')" in told[0]
     assert precious.read_text() == "mine"
+
+
+@pytest.mark.parametrize("score", [2**63, {"a": 1}])
+def test_scores_that_no_table_holds_are_refused(score):
+    records = [{"round": n, "scores": {"a": {"rows": own}}} for n, own in ((1, 3), (2, score))]
+    with pytest.raises(RunFolderError, match="cannot be written as a table"):
+        run_folder._clients_table(records)

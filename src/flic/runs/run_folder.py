@@ -263,5 +263,11 @@ def _clients_table(records: Sequence[Record]) -> bytes:
         for name, score in record["scores"].items()
     ]
     buffer = BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows), buffer)
+    try:
+        pq.write_table(pa.Table.from_pylist(rows), buffer)
+    except (OverflowError, pa.ArrowException) as error:
+        raise RunFolderError(
+            f"scores of the run cannot be written as a table ({error}); expected them as flic "
+            "wrote them. Restore the folder from a copy."
+        ) from error
     return buffer.getvalue()
