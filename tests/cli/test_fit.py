@@ -41,7 +41,7 @@ def test_a_fit_is_told_and_kept(flic, federation, tmp_path):
     assert (said.code, said.err) == (0, "")
     assert "Held-out accuracy, 2 splits" in said.out
     assert "Every candidate, mean over the clients it serves" in said.out
-    assert "fitted federation: fitted; look at it with: flic report fitted" in said.out
+    assert "wrote the fitted federation to fitted; look at it with: flic report fitted" in said.out
     verdict = Federation.load(tmp_path / "fitted").verdict()
     for line in verdict.clients:
         assert f"{line.sentence} Why: {line.reason}" in said.out

@@ -152,7 +152,7 @@ def test_a_killed_fit_leaves_no_worker_and_goes_on(start, flic_here, tmp_path):
     assert not (tmp_path / "fitted").exists()
     said = flic_here(*command)
     assert said.code == 0, said.err
-    assert f"going on with what an interrupted fit left in {kept}" in said.err
+    assert f"resuming the interrupted fit whose finished parts are in {kept}" in said.err
     assert not kept.exists()
     whole = Federation.from_file(tmp_path / "federation.toml").fit()
     assert Federation.load(tmp_path / "fitted").verdict() == whole.verdict()

@@ -55,7 +55,7 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(flic_here, config):
     said = flic_here("run", config, "--out", "one")
     assert said.code == 0
     lines = [line for line in said.out.splitlines() if line.startswith("flic-hl (seed 0): step")]
-    assert lines[-1].startswith("flic-hl (seed 0): step 5 of 5 (adapt) data ")
+    assert lines[-1].startswith("flic-hl (seed 0): step 5 of 5 (adapt): data ")
     assert lines[-1].endswith(" %")
     assert "\x1b" not in said.out
 

@@ -35,7 +35,7 @@ def test_a_terminal_shows_a_bar_with_steps_terms_and_time(terminal) -> None:
 def test_elsewhere_a_step_is_a_plain_line(capsys) -> None:
     with screen.StepDisplay("local (seed 3)", quiet=False) as display:
         display.step(RECORD, total=4, done=2)
-    expected = "local (seed 3): step 2 of 4 (update) data 0.5, alignment 0.25, accuracy 75.0 %\n"
+    expected = "local (seed 3): step 2 of 4 (update): data 0.5, alignment 0.25, accuracy 75.0 %\n"
     assert capsys.readouterr().out == expected
 
 

@@ -136,7 +136,7 @@ def test_wide_tables_scroll_in_their_own_box(show, hospitals):
 
 @pytest.mark.parametrize("width", [1000, 1280])
 def test_the_verdict_fits_a_laptop(show, hospitals, width):
-    kept = "flic: shared anchors, private embeddings"
+    kept = "flic (shared anchors, private embeddings)"
     said = "No difference shown for Long Beach: +14.0 points (95 % interval −12.0 to +20.0 points)."
     rows = [replace(row, kept=kept, sentence=said) for row in hospitals.verdict]
     report = replace(hospitals, verdict=rows)

@@ -158,7 +158,7 @@ def test_a_column_in_another_unit_is_named(plain):
     found = told([plain[0], replace(plain[1], frame=frame), plain[2]])
     unlike = [line for line in found if "unlike" in line]
     assert len(unlike) == 1
-    assert unlike[0].startswith("client 'b': column 'weight' behaves unlike the others'")
+    assert unlike[0].startswith("client 'b': column 'weight' is unlike the same column of other")
 
 
 @pytest.mark.parametrize("factor", [1e3, 1e9, 1e-9])
@@ -167,7 +167,7 @@ def test_a_unit_that_is_far_off_is_named_at_the_one_who_has_it(plain, factor):
     found = told([plain[0], replace(plain[1], frame=frame), plain[2]])
     unlike = [line for line in found if "unlike" in line]
     assert len(unlike) == 1
-    assert unlike[0].startswith("client 'b': column 'weight' behaves unlike the others'")
+    assert unlike[0].startswith("client 'b': column 'weight' is unlike the same column of other")
 
 
 @pytest.mark.slow

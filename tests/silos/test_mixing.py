@@ -178,7 +178,10 @@ def fitted(tables):
 
 def test_the_mix_is_compared_like_everyone(fitted, tables):
     assert {*fitted.verdict.candidates["mix"]} == {*tables.names}
-    assert any(note.startswith("a mix of all is of ") for note in fitted.notices)
+    assert any(
+        note.startswith("the mix of all candidates, by the rows of all clients: ")
+        for note in fitted.notices
+    )
 
 
 def test_a_kept_mix_is_the_mean_of_its_parts(fitted):

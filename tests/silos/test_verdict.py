@@ -61,13 +61,13 @@ def test_words_and_sentences(gain, word, said, kept):
     assert text.startswith(said)
     assert ("Stay alone" in text) == (kept == "lda" and word != "helps")
     against = (word == "helps" and kept == "lda") or (word == "harms" and kept == "flic")
-    assert ("Yet all rows together chose" in text) == against
+    assert ("But the choice on all its rows is" in text) == against
 
 
 def test_what_cannot_be_compared_is_said():
     choice = Choice("lda", None, 0, "lda", 0)
     alone = sentence("a", Difference(0.0, 0.0, 0.0), choice, "accuracy", served=False)
-    assert alone == "Nothing that is shared can serve a. Stay alone."
+    assert alone == "No federated candidate can serve a. Stay alone."
     unknown = difference(np.array([np.nan, np.nan]), 0.25)
     text = sentence("a", unknown, choice, "auroc", served=True)
     assert text == "Not known for a: auroc is not defined on its held-out rows. Stay alone."
@@ -78,17 +78,18 @@ def test_no_share_differs_by_more_than_all():
 
 
 def test_a_reason_names_both_and_the_say():
-    told = reason(Choice("flic", "lda", 0.0123, "flic", 0.4))
-    assert "flic: shared anchors" in told
-    assert "ahead of discriminant analysis alone by 0.012" in told
+    told = reason(Choice("flic", "lda", 0.0123, "flic", 0.4), "accuracy")
+    assert "flic (shared anchors, private embeddings) came first, 1.2 points ahead of disc" in told
     assert "own rows count for up to 40%" in told
-    turned = reason(Choice("lda", "linked", 0.006, "linked", 0.3))
-    assert turned.startswith("linked columns: pooled statistics did best over all clients, but")
-    assert "own rows (weight up to 30%) favour discriminant analysis alone" in turned
-    alike = reason(Choice("flic", "lda", 0.0123, "flic", 0.001))
-    assert "Clients differ too little for its own rows to decide" in alike
-    assert "tied with discriminant" in reason(Choice("flic", "lda", 0.0001, "flic", 0.4))
-    assert "nothing else can serve" in reason(Choice("lda", None, 0, "lda", 0))
+    assert "first, 0.012 ahead of" in reason(Choice("flic", "lda", 0.0123, "flic", 0.4), "auroc")
+    turned = reason(Choice("lda", "linked", 0.006, "linked", 0.3), "accuracy")
+    assert turned.startswith("pooled statistics of linked columns did best over all clients. But")
+    assert "count for up to 30%, and with them discriminant analysis alone comes first" in turned
+    alike = reason(Choice("flic", "lda", 0.0123, "flic", 0.001), "accuracy")
+    assert "Clients differ too little for this client's own rows to change that" in alike
+    tied = reason(Choice("flic", "lda", 0.0001, "flic", 0.4), "accuracy")
+    assert "level with discriminant" in tied
+    assert "no other candidate" in reason(Choice("lda", None, 0, "lda", 0), "accuracy")
 
 
 @pytest.mark.parametrize(

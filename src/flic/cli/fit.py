@@ -54,7 +54,7 @@ def fit(
         _tell(fitted.notices[len(tables.notices) :], quiet=quiet)
     folder.save(fitted, out)
     if format == "text":
-        say(f"fitted federation: {out}; look at it with: flic report {out}")
+        say(f"wrote the fitted federation to {out}; look at it with: flic report {out}")
 
 
 def _loaded(file: Path, assignments: list[str] | None) -> "tuple[TableFederation, FitSettings]":
@@ -75,7 +75,7 @@ def _tell_before(tables: "TableFederation", cache: "FitCache") -> None:
     for message in tables.notices:
         notice(message)
     if cache.is_begun:
-        notice(f"going on with what an interrupted fit left in {cache.folder.parent}")
+        notice(f"resuming the interrupted fit whose finished parts are in {cache.folder.parent}")
 
 
 def _tell(found: Sequence[str], *, quiet: bool) -> None:
@@ -83,7 +83,7 @@ def _tell(found: Sequence[str], *, quiet: bool) -> None:
     for message in found[: 0 if quiet else SHOWN]:
         notice(message)
     if not quiet and len(found) > SHOWN:
-        notice(f"and {len(found) - SHOWN} more, all in the report")
+        notice(f"and {len(found) - SHOWN} more notes; the report has them all")
 
 
 def show_verdict(verdict: Any, *, only: str | None = None) -> None:
@@ -138,13 +138,10 @@ def _show_candidates(verdict: Any) -> None:
     ]
     columns = ["candidate", "", "clients", metric, "what it is"]
     table("Every candidate, mean over the clients it serves", columns, rows)
+    best = CANDIDATES[verdict.best].title
     others = {
-        "what they would choose alone": verdict.kept_against_alone,
-        f"{CANDIDATES[verdict.best].title} for all (best in hindsight)": (
-            verdict.kept_against_best
-        ),
+        "the models that they would choose alone": verdict.kept_against_alone,
+        f"{best} for all clients (the best in hindsight)": verdict.kept_against_best,
     }
     for other, kept in others.items():
-        say(
-            f"What clients keep, against {other}: {with_interval(metric, kept)}, mean over clients."
-        )
+        say(f"Mean over clients, kept models against {other}: {with_interval(metric, kept)}.")

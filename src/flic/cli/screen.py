@@ -96,7 +96,7 @@ class StepDisplay:
         elif done == total or time.monotonic() - self._said > 1:
             self._said = time.monotonic()
             of = f" ({stage})" if stage else ""
-            say(f"{self._title}: step {done} of {total}{of} {facts}")
+            say(f"{self._title}: step {done} of {total}{of}{': ' if facts else ''}{facts}")
 
 
 @contextmanager

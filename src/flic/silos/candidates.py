@@ -149,7 +149,7 @@ def _averaged(name: str, title: str, view: View) -> NetworkCandidate:
     return NetworkCandidate(name, title, "fedavg", view, AVERAGED)
 
 
-FLIC = FlicCandidate("flic", "flic: shared anchors, private embeddings", "flic-class")
+FLIC = FlicCandidate("flic", "flic (shared anchors, private embeddings)", "flic-class")
 
 _ALL: tuple[Candidate, ...] = (
     NetworkCandidate("network", "the same network alone", "local", federated=False),

@@ -23,8 +23,8 @@ def _head(fitted: FittedFederation) -> list[str]:
     return [
         "# Model card",
         "",
-        f"{counted(len(fitted.clients), 'client')} with columns of their own, to predict {what}. "
-        "Fitted with flic; "
+        f"Models that predict {what}, of {counted(len(fitted.clients), 'client')}. Each has its "
+        "own columns. Fitted with flic; "
         "each client's folder below `clients/` holds the model that it keeps.",
         "",
         "## Verdict",
@@ -54,19 +54,19 @@ def _table(fitted: FittedFederation) -> list[str]:
 def _tail(fitted: FittedFederation) -> list[str]:
     tensors = sorted(fitted.shared.items())  # a file gives them in an order of its own
     sent = ", ".join(f"`{name}` {list(tensor.shape)}" for name, tensor in tensors) or "nothing"
-    linked = " Of linked columns: counts of rows, sums and products of features over them."
+    linked = " For linked columns: counts of rows, and sums of features and of their products."
     return [
         "## What leaves a client",
         "",
         f"In flic's rounds: {sent}, and counts of rows.{linked if fitted.linked else ''} Rows, "
-        "encoders, embeddings and heads stay.",
+        "encoders, embeddings and heads stay at the client.",
         "",
         "## Limits",
         "",
-        "- Scores are of rows like those it was fitted on; another time or place needs a new test "
-        "(`flic evaluate`).",
-        "- A client's model knows the classes that the client holds, and no other.",
-        "- The folder of a client describes its columns and their usual values: keep it at home.",
+        "- Scores hold for rows like those of the fit. At another time or place, test again with "
+        "`flic evaluate`.",
+        "- A client's model predicts only classes that the client has.",
+        "- The folder of a client describes its columns and their usual values: keep it private.",
     ]
 
 

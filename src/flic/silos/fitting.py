@@ -169,15 +169,16 @@ def _explanations(
 def _mixes(final: Trial) -> Iterator[str]:
     """Sentences on the weights in mixes: over all clients, and of each client that keeps one."""
     if final.weights.of_all:
-        yield f"a mix of all is of {_shown(final.weights.of_all)} by the rows of all clients."
+        weights = _shown(final.weights.of_all)
+        yield f"the mix of all candidates, by the rows of all clients: {weights}."
     for client, choice in final.choices["kept"].items():
         if choice.candidate == Mix.name:
-            yield f"client '{client}': its mix is of {_shown(final.weights.of_client[client])}."
+            yield f"client '{client}': its mix is {_shown(final.weights.of_client[client])}."
 
 
 def _shown(weights: Weighed) -> str:
     ordered = sorted(weights.items(), key=lambda item: -item[1])
-    return ", ".join(f"{name} {weight:.0%}" for name, weight in ordered)
+    return ", ".join(f"{weight:.0%} {name}" for name, weight in ordered)
 
 
 def _clients(

@@ -33,7 +33,7 @@ class LinkedColumns(Candidate):
     """Pooled statistics of columns of the same name, in closed form."""
 
     name = "linked"
-    title = "linked columns: pooled statistics"
+    title = "pooled statistics of linked columns"
     federated = True
 
     def served(self, encoded: EncodedFederation) -> list[str]:
@@ -124,7 +124,7 @@ MOST_COLUMNS = 30
 """Most linked columns of a client for which the worth of each link is measured."""
 
 _CARRIERS = 3
-_HOW = {"location": "lies", "contrast": "tells the classes apart", "scale": "varies"}
+_WHAT = {"location": "mean", "contrast": "relation to the label", "scale": "spread"}
 
 
 def explanations(
@@ -173,10 +173,10 @@ def _unlike(
         if (name, column) not in told:
             told.add((name, column))
             yield (
-                f"client '{name}': column '{column}' behaves unlike the others': given the label, "
-                f"how it {_HOW[kind]} is {far:.0f} times as far from theirs as is usual in this "
-                "federation. Check its unit and meaning; correct it with links, or list it in "
-                "unlinked."
+                f"client '{name}': column '{column}' is unlike the same column of other clients: "
+                f"given the label, its {_WHAT[kind]} is {far:.0f} times as far from theirs as is "
+                "usual in this federation. Check its unit and meaning; then correct it with links, "
+                "or list it in unlinked."
             )
 
 
@@ -199,8 +199,8 @@ def _predictors(known: LinkedClients) -> Iterator[str]:
             for predictor, weight in zip(PREDICTORS[1:], weights[1:], strict=True)
         ]
         yield (
-            f"client '{name}': gain in cross-validated {own.tuning.word} over its own rows alone: "
-            f"{', '.join(gains)}, mix {scores['mix'] - scores['own']:+.3f}."
+            f"client '{name}': change in cross-validated {own.tuning.word}, compared with a model "
+            f"of its own rows: {', '.join(gains)}, mix {scores['mix'] - scores['own']:+.3f}."
         )
 
 
@@ -220,8 +220,9 @@ def _carriers(
         best = sorted(worth, key=lambda source: -worth[source])[:_CARRIERS]
         told = [f"'{source}' {worth[source]:+.3f}" for source in best if worth[source] >= 0.0005]
         yield (
-            f"client '{name}': its most useful links are {', '.join(told)}: so much "
-            f"cross-validated {own.tuning.word} would be lost without each."
+            f"client '{name}': its most useful links, with the cross-validated {own.tuning.word} "
+            f"that each adds: {', '.join(told)}."
             if told
-            else f"client '{name}': no single link of its {len(features)} is missed by itself."
+            else f"client '{name}': leaving out any one of its {len(features)} links changes next "
+            "to nothing."
         )

@@ -240,7 +240,7 @@ def _line(
         kept_score=own["kept"],
         kept_against_alone=against_alone("kept", [client]),
         splits=results.num_splits,
-        reason=reason(kept),
+        reason=reason(kept, metric),
         sentence=sentence(client, gain, kept, metric, served=_served(results, client)),
     )
 
@@ -257,25 +257,29 @@ def _usual(results: Results, kind: str, client: str) -> str:
     return names.most_common(1)[0][0] if names else ""
 
 
-def reason(choice: Choice) -> str:
+def reason(choice: Choice, metric: str) -> str:
     """The reason for keeping a model, in a sentence or two."""
-    title = CANDIDATES[choice.candidate].title
+    title, weight = CANDIDATES[choice.candidate].title, f"{choice.own_weight:.0%}"
     if choice.runner_up is None:
-        return f"{title}: nothing else can serve this client."
-    other, weight = CANDIDATES[choice.runner_up].title, f"{choice.own_weight:.0%}"
-    lead = f"ahead of {other} by {choice.lead:.3f}"
-    if choice.lead < 0.0005:
-        lead = f"tied with {other}"
+        return "no other candidate can serve this client."
+    margin = _margin(choice.lead, CANDIDATES[choice.runner_up].title, metric)
     if choice.candidate != choice.usual:
-        usual = CANDIDATES[choice.usual].title
         return (
-            f"{usual} did best over all clients, but this client's own rows (weight up to "
-            f"{weight}) favour {title}, {lead}."
+            f"{CANDIDATES[choice.usual].title} did best over all clients. But this client's own "
+            f"rows count for up to {weight}, and with them {title} comes first, {margin}."
         )
-    found = f"{title} did best in cross-validation over all clients, {lead}."
+    found = f"in cross-validation over all clients, {title} came first, {margin}."
     if weight == "0%":
-        return f"{found} Clients differ too little for its own rows to decide otherwise."
+        return f"{found} Clients differ too little for this client's own rows to change that."
     return f"{found} This client's own rows count for up to {weight}."
+
+
+def _margin(lead: float, other: str, metric: str) -> str:
+    """The lead over the runner-up, or a tie if it would be shown as zero."""
+    if lead < 0.0005:
+        return f"level with {other}"
+    by = f"{100 * lead:.1f} points" if metric in _AS_PERCENT else f"{lead:.3f}"
+    return f"{by} ahead of {other}"
 
 
 def sentence(
@@ -283,9 +287,9 @@ def sentence(
 ) -> str:
     """The verdict in plain words; `served` as `_served` finds it."""
     if served is None:
-        return f"Nothing federated was compared for {client}."
+        return f"No federated candidate was compared for {client}."
     if not served:
-        return f"Nothing that is shared can serve {client}. Stay alone."
+        return f"No federated candidate can serve {client}. Stay alone."
     title, stays = CANDIDATES[kept.candidate].title, not CANDIDATES[kept.candidate].federated
     after = "Stay alone." if stays else f"Keep {title}."
     if np.isnan(gain.mean):
@@ -295,7 +299,7 @@ def sentence(
     if gain.word == "no difference shown":
         return f"No difference shown for {client}: {by}. {after}"
     if (gain.word == "helps") == stays:  # splits and all rows together do not agree
-        after = f"Yet all rows together chose {title}: keep that."
+        after = f"But the choice on all its rows is {title}: keep that."
     return f"Joining {gain.word} {client}: {by}. {after}"
 
 
