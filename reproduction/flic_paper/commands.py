@@ -22,7 +22,9 @@ RESULTS = Path("runs") / "reproduce"
 def reproduce(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="A study; see --list.")] = None,
     list_: Annotated[bool, typer.Option("--list", help="List all studies.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="The same in less than a minute.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A small version, in less than a minute.")
+    ] = False,
     seeds: Annotated[
         str | None, typer.Option(help="Seeds: 5 means 0-4; or a list such as 3,7.")
     ] = None,
@@ -33,15 +35,18 @@ def reproduce(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Folder of the study's results; with --page, of all studies'."
+            metavar="DIR",
+            help="Folder for the results; with --page, the folder of all studies' results.",
         ),
     ] = None,
     only: Annotated[
-        str | None, typer.Option(help="Do the cells whose key contains this text; write all.")
+        str | None, typer.Option(help="Compute only cells whose key contains this text.")
     ] = None,
     page: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.md", help="Put all results so far into a page; do no work."),
+        typer.Option(
+            metavar="FILE.md", help="Write all results so far to a page; compute nothing."
+        ),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -86,7 +91,7 @@ def reproduce(
         old = outdated(study, scope, folder)
         if old:
             notice(
-                "results of an earlier revision of their method count as not done "
+                "results of an earlier revision of the method are computed again "
                 f"({len(old)}): {_first_of(old)}"
             )
         try:
@@ -94,7 +99,7 @@ def reproduce(
                 study, scope, folder, workers=workers, cluster=opened, only=only or "", quiet=quiet
             )
         except KeyboardInterrupt:
-            notice(f"stopped; finished cells are kept in {folder}, and the same command goes on.")
+            notice(f"stopped; finished cells are kept in {folder}, and the same command resumes.")
             raise typer.Exit(130) from None
     if quick:
         say(QUICK)
@@ -104,7 +109,7 @@ def reproduce(
     left = missing(study, scope, folder)
     if left:
         notice(f"{counted(len(left), 'cell')} still to be done: {_first_of(left)}")
-    say(f"tables, figures and results.md: {folder}")
+    say(f"wrote tables, figures and results.md to {folder}")
 
 
 def _work(

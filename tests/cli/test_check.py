@@ -163,7 +163,7 @@ OWN_PROBLEMS = {
     "two things": ('ids = ["age"]\ndrop = ["age"]', "client 'a': 'age' is declared to be two"),
     "no such column": ('texts = ["notes"]', "Client 'a': declares 'notes'; expected some of its"),
     "no such class": ("labels = { ill = [1], well = [0] }", "have the classes 'ill', 'well'"),
-    "encoding": ('encoding = "klingon"', "encoding 'klingon', which is none of text"),
+    "encoding": ('encoding = "klingon"', "encoding 'klingon', which is not a text encoding"),
     "query": ('query = "SELECT 1"', "got a query; expected one only for .sqlite"),
 }
 
@@ -318,7 +318,7 @@ NOTICES = {
         'measured", write missing = { chol = [0] }.',
     ),
     "sentinel": ({"my lab": [999, 999, *range(1, 39)]}, "", '{ "my lab" = [999] }'),
-    "other kind": ({"blood": range(ROWS)}, "", "column 'blood' is of another kind elsewhere"),
+    "other kind": ({"blood": range(ROWS)}, "", "column 'blood' has different kinds"),
 }
 
 
@@ -414,7 +414,7 @@ def test_a_single_row_without_a_site_is_spoken_of_as_one(flic_here, wide, tmp_pa
 def test_no_sites_are_no_federation(flic_here, wide):
     said = flic_here("check", wide('site = "site"\nsites = []'))
     assert said.code == 1
-    assert "sites: got []; expected one value at least" in " ".join(said.err.split())
+    assert "sites: got []; expected at least one value" in " ".join(said.err.split())
 
 
 @pytest.mark.parametrize(

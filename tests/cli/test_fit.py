@@ -157,7 +157,7 @@ def test_flic_check_looks_at_the_settings_of_the_fit(flic_here, federation):
             "anchors.layout is 'equidistant' with 2 classes in a latent space of 1 dimension;",
         ),
         ('candidates = ["svm"]', "candidates: got 'svm'; expected some of network, lda"),
-        ('candidates = ["flic"]', "none of which stays alone in a classification; expected one"),
+        ('candidates = ["flic"]', "none of which stays alone in a classification; expected at"),
     ],
 )
 def test_flic_check_refuses_what_a_fit_refuses(flic_here, federation, settings, expected):

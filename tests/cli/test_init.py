@@ -177,7 +177,7 @@ def test_a_description_is_never_overwritten(flic_here, files, tmp_path):
     (tmp_path / "federation.toml").write_text("label = 'mine'")
     said = flic_here("init", ".", *files, "--label", "ill")
     assert said.code == 2
-    assert "federation.toml is there already" in said.err
+    assert "federation.toml exists already" in said.err
     assert drafted(tmp_path, ".") == "label = 'mine'"
 
 

@@ -31,7 +31,7 @@ def test_a_new_site_joins_and_predicts(flic, flic_here, fitted, tmp_path):
     own = folders.load(tmp_path / "fitted")
     line = own.verdict["west"]
     assert f"{line.sentence} Why: {line.reason}" in said.out
-    assert "west is in fitted; nothing left it." in said.out
+    assert "wrote west to fitted; nothing was sent from west." in said.out
     assert "north" not in said.out
     columns = {column.name for column in own.client("west").columns}
     assert columns == {"age", "smoker", "blood", "seen", "dose"}
@@ -49,7 +49,7 @@ def test_an_old_report_is_said_to_be_of_before(flic_here, fitted, tmp_path):
     said = flic_here("join", fitted, "--name", "west", *site)
     assert said.code == 0
     assert (
-        "note: fitted/report.html is of before west joined. Renew it with: flic report fitted"
+        "note: fitted/report.html was written before west joined. Renew it with: flic report fitted"
         in said.err
     )
 
@@ -135,7 +135,7 @@ def test_a_new_site_joins_a_run(flic_here, tmp_path):
     site = ["join", "made", "--name", "west", "--data", "west.csv", "--label", "ill"]
     said = flic_here(*site)
     assert (said.code, said.err) == (0, "")
-    assert "west is in made/joined/west; nothing left it." in said.out
+    assert "wrote west to made/joined/west; nothing was sent from west." in said.out
     own = folders.load(tmp_path / "made" / "joined" / "west")
     assert own.settings.flic_method == "flic-hl"
     server = DiskJournal(tmp_path / "made" / "checkpoints").server

@@ -26,7 +26,7 @@ def fitted(tmp_path):
 def test_predictions(flic, fitted, tmp_path):
     """In a process of its own."""
     said = flic("predict", fitted, "--client", "north", "new.csv", "-o", "out.csv")
-    assert (said.code, said.err, said.out) == (0, "", "30 predictions: out.csv\n")
+    assert (said.code, said.err, said.out) == (0, "", "wrote 30 predictions to out.csv\n")
     with (tmp_path / "out.csv").open(newline="") as file:
         header, *rows = csv.reader(file)
     assert header == ["prediction", "p(well)", "p(ill)"]
@@ -53,7 +53,7 @@ def test_swapped_columns_are_said(flic_here, fitted, tmp_path):
     said = flic_here("predict", fitted, "--client", "north", "new.csv", "-o", "out.csv")
     assert said.code == 0
     assert "note: client 'north': most values of column 'age' lie outside " in said.err
-    assert "note: client 'north': columns 'age' and 'dose' look swapped: each is as" in said.err
+    assert "note: client 'north': columns 'age' and 'dose' look swapped: each looks as" in said.err
 
 
 def test_metrics_for_people_and_programs(flic_here, fitted):
@@ -80,7 +80,10 @@ def test_rows_that_were_trained_on_are_left_out_or_said(flic_here, fitted, tmp_p
     alone, mixed, trained = (flic_here(*measure, f"{n}.csv") for n in ("test", "both", "known"))
     assert alone.err == ""
     assert mixed.err == "note: left out 60 rows that the model was trained on.\n"
-    assert trained.err == "note: all of these rows were trained on: of new ones, expect less.\n"
+    assert (
+        trained.err
+        == "note: the model was trained on all of these rows; expect worse figures on new rows.\n"
+    )
     found, told = json.loads(alone.out), json.loads(mixed.out)
     assert (found.pop("trained_rows_left_out"), told.pop("trained_rows_left_out")) == (0, 60)
     assert told == pytest.approx(found)
@@ -94,7 +97,7 @@ def test_a_model_of_an_older_version_does_not_know_its_rows(flic_here, tmp_path)
     said = flic_here("evaluate", "old", "--client", "north", "known.csv")
     assert (said.code, said.err) == (
         0,
-        "note: which rows were trained on is not known: an older version of flic made the model.\n",
+        "note: an older version of flic made the model: which rows it saw is not recorded.\n",
     )
 
 
@@ -119,7 +122,7 @@ def test_a_device_is_not_replaced_by_predictions(flic_here, fitted, tmp_path):
     os.mkfifo(pipe)
     said = flic_here("predict", fitted, "--client", "north", "new.csv", "-o", "pipe")
     assert said.code == 2
-    assert "no ordinary file" in said.err
+    assert "not an ordinary file" in said.err
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
@@ -136,11 +139,14 @@ def test_a_site_of_a_wide_file_is_measured_on_its_own_rows(flic_here, tmp_path):
     own = flic_here(*measure, "wide.csv")
     assert json.loads(own.out)["rows"] == (wide["site"] == "north").sum()
     assert json.loads(own.out) == json.loads(flic_here(*measure, "north.csv").out)
-    assert own.err == "note: all of these rows were trained on: of new ones, expect less.\n"
+    assert (
+        own.err
+        == "note: the model was trained on all of these rows; expect worse figures on new rows.\n"
+    )
     said = flic_here("predict", "fitted", "--client", "north", "wide.csv", "-o", "out.csv")
-    assert said.out == f"{len(wide)} predictions: out.csv\n"
+    assert said.out == f"wrote {len(wide)} predictions to out.csv\n"
     assert said.err == (
-        "note: client 'north': some rows are of other sites; they are predicted as if they were "
+        "note: client 'north': some rows belong to other sites; they are predicted as if they were "
         "its own.\n"
     )
     wide[wide["site"] == "south"].to_csv(tmp_path / "south.csv", index=False)

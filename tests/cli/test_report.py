@@ -71,7 +71,7 @@ def test_an_unfinished_run_is_told_how_to_go_on(run, flic_here):
     (run / "rounds.json").unlink()
     said = flic_here("report", "run")
     assert said.code == 1
-    assert "Go on with: flic run --resume run" in said.err
+    assert "Resume it with: flic run --resume run" in said.err
     assert not (run / "report.html").exists()
 
 

@@ -186,7 +186,7 @@ def test_a_damaged_folder(refused, place, command, file, change, expected):
 def test_a_hand_edited_folder_of_another_version(refused, place, command):
     path = place / "fitted" / "federation.json"
     path.write_text(path.read_text().replace(f'"version": {folders.VERSION}', '"version": 99', 1))
-    said = f"fitted is of version 99; this flic reads version {folders.VERSION}. Fit the federation"
+    said = f"fitted has version 99; this flic reads version {folders.VERSION}. Fit the federation"
     refused(1, said, *command)
 
 

@@ -106,7 +106,7 @@ def test_a_silos_key_is_its_own_and_stays(tmp_path):
     assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
     assert (tmp_path / "key").read_bytes().startswith(b"-----BEGIN OPENSSH PRIVATE KEY-----")
     assert keys.read_public(tmp_path / "key.pub").startswith("ecdsa-sha2-nistp384 ")
-    with pytest.raises(ConfigError, match="there already"):
+    with pytest.raises(ConfigError, match="exists already"):
         keys.create_pair(tmp_path / "key", tmp_path / "key.pub")
 
 

@@ -176,7 +176,7 @@ REFUSED = [
     ("coordinator admit c s rows.csv", 2, "is no public key"),
     ("coordinator revoke c nobody", 2, "nobody"),
     ("coordinator train c", 1, "has no silos"),
-    ("silo init s --data rows.csv --label num --name s --classes 0,1,2", 2, "there already"),
+    ("silo init s --data rows.csv --label num --name s --classes 0,1,2", 2, "exists already"),
     ("silo init new --data rows.csv --label nom --name s", 1, "no label column 'nom'"),
     ("silo init new --data rows.csv --label num --name s --class ill", 2, "expected NAME=VALUES"),
     (
@@ -285,7 +285,7 @@ def test_of_linked_columns_it_is_said_what_the_sums_may_show(flic, rows):
     words = "silo init s --data rows.csv --label num --class well=0 --class ill=1,2"
     code, said = flic(f"{words} --federation c/federation.json")
     assert code == 0, said
-    assert "never: single rows and labels, names of columns other than as keys" in said
+    assert "never: single rows and labels, column names (only keys of them)" in said
     assert "at most 0.5 sums leave per encoded value of your rows" in said
     assert (
         flic(
@@ -331,7 +331,7 @@ def test_plain_text_works_on_this_machine(flic, rows, tmp_path):
             assert flic(f"coordinator admit c s {node}")[0] == 0
             status = json.loads(flic("coordinator status c --format json")[1])
             assert (status["running"], status["silos"]["s"]["online"]) == (True, True)
-            assert "takes part no more" in flic("silo leave s")[1]
+            assert "has left" in flic("silo leave s")[1]
         finally:
             flic("silo leave s")
             coordinator.terminate()

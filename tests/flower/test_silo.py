@@ -70,7 +70,7 @@ def test_a_silo_file_says_what_was_given(tmp_path):
     assert file.test_share == 0.2
     for key in ("name", "data", "label", "labels", "drop", "missing"):
         assert getattr(file, key) == getattr(client, key)
-    with pytest.raises(ConfigError, match="there already"):
+    with pytest.raises(ConfigError, match="exists already"):
         SiloFolder.create(tmp_path, client)
 
 

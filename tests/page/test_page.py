@@ -121,8 +121,8 @@ def test_what_is_kept_has_a_score_and_choices_are_explained(hospitals):
     page = without_library(render(hospitals))
     for row in hospitals.verdict:
         assert f"{100 * row.kept_score:.1f}<small>{row.kept}</small>" in page
-    assert "without looking at its held-out rows" in page
-    assert "named after the most frequent choice" in page
+    assert "Each score uses the model chosen on that split's training rows" in page
+    assert "the most frequent choice" in page
 
 
 def test_there_is_one_minus(hospitals):

@@ -219,7 +219,7 @@ def test_a_result_of_an_earlier_revision_is_said_and_done_again(reproduce, tmp_p
     path.write_text(json.dumps(old))
     done = reproduce(*command)
     assert done.code == 0, done.err
-    assert "earlier revision of their method count as not done (1): diabetes/paper" in done.err
+    assert "earlier revision of the method are computed again (1): diabetes/paper" in done.err
     assert json.loads(path.read_bytes())["result"]["last"] == right
     assert "earlier revision" not in reproduce(*command).err
 

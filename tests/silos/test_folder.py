@@ -182,7 +182,7 @@ def test_an_edited_manifest_is_refused(folder):
 def test_another_version_is_refused_with_what_to_do(folder):
     change_manifest(folder, lambda m: m.update(version=99))
     with pytest.raises(
-        RunFolderError, match=f"is of version 99; this flic reads version {folders.VERSION}. Fit"
+        RunFolderError, match=f"has version 99; this flic reads version {folders.VERSION}. Fit"
     ):
         folders.load(folder)
 

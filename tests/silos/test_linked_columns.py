@@ -187,7 +187,7 @@ def test_an_estimator_whose_sums_cannot_be_left_out_is_refused(fitted):
 
 def test_rows_without_a_linked_column_are_refused(fitted):
     rows = pd.DataFrame({"age": np.arange(20.0)})
-    with pytest.raises(ConfigError, match="no column of X is one that the federation shares"):
+    with pytest.raises(ConfigError, match="X has no column that the federation shares"):
         SiloClassifier("linked", fitted).fit(rows, np.tile(["well", "ill"], 10))
 
 

@@ -55,7 +55,7 @@ def test_scores_over_rounds_are_of_held_out_rows_of_the_first_split(
     save(own, tmp_path / "fitted")
     report = report_of_fit(tmp_path / "fitted")
     assert [r.number for r in report.rounds if r.test is not None] == [0, 1, 2, 3]
-    assert "held-out rows of one split" in report.rounds_note
+    assert "held-out rows of the first split" in report.rounds_note
     more = {"labels": {"well": (0,), "ill": (1,)}} if task == "classes" else {"range": (0, 25)}
     kind = "classification" if task == "classes" else "regression"
     tables = tables_from_frames(wards(label), label=label, task=kind, **more)
@@ -100,10 +100,10 @@ def test_what_never_left_depends_on_what_did(fitted, fitted_stays, tmp_path, tas
     assert "rows and labels" not in both.never_left
     assert any("columns that are not linked" in what for what in both.never_left)
     [counted] = alone.traffic_notes
-    assert "nothing has really left" in counted
+    assert "nothing was really sent" in counted
     assert "newcomers may join" in counted
     assert both.traffic_notes[0] == counted
     assert "variances and covariances" in both.traffic_notes[1]
     means = "class means" if task == "classes" else "means and that of the response"
-    assert f"linked columns follow their {means}" in both.traffic_notes[1]
+    assert f"linked columns reveal their {means}" in both.traffic_notes[1]
     assert "Names of shared columns" in both.traffic_notes[1]

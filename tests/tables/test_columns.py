@@ -129,7 +129,7 @@ def test_later_rows_that_differ_are_handled_and_said():
         "has 1 further column that is not used: 'new'.",
     )
     assert {name: about_bad(name, bad) for name, bad in odd.bad.items()} == {
-        "age": "2 values of column 'age' are no number and taken as missing; the first is 'old' "
+        "age": "2 values of column 'age' are not numbers and count as missing; the first is 'old' "
         "in row 2."
     }
 
@@ -137,7 +137,7 @@ def test_later_rows_that_differ_are_handled_and_said():
 def test_a_single_value_is_spoken_of_as_one():
     _, odd = conform(pd.DataFrame({"x": ["1", "?", "old"]}), [Column("x", "number")], Declared())
     assert about_bad("x", odd.bad["x"]) == (
-        "1 value of column 'x' is no number and taken as missing; the first is 'old' in row 3."
+        "1 value of column 'x' is not a number and counts as missing; the first is 'old' in row 3."
     )
 
 

@@ -251,7 +251,11 @@ def test_rows_like_those_of_the_fit_are_not_noted(rows):
     ("one", "other", "expected"),
     [
         ("age", "dose", "most values of column 'age' lie outside "),
-        ("pulse", "pressure", "columns 'pulse' and 'pressure' look swapped: each is as the other"),
+        (
+            "pulse",
+            "pressure",
+            "columns 'pulse' and 'pressure' look swapped: each looks as the other",
+        ),
         ("sex", "fever", "columns 'sex' and 'fever' look swapped"),
         ("born", "seen", "columns 'born' and 'seen' look swapped"),
     ],

@@ -200,7 +200,7 @@ NO_TEXT = ["klingon", "base64", "hex", "rot13", "zip", "undefined", "a\0b", "\ud
 
 @pytest.mark.parametrize("encoding", NO_TEXT, ids=range(len(NO_TEXT)))
 def test_an_encoding_of_no_text_is_refused(tmp_path, encoding):
-    with pytest.raises(DataError, match="which is none of text; expected a name") as told:
+    with pytest.raises(DataError, match="which is not a text encoding; expected a name") as told:
         read_table(write(tmp_path, "a,b\n1,2\n"), encoding=encoding)
     assert len(str(told.value)) < 400
 

@@ -20,7 +20,7 @@ Classes = Annotated[
 ]
 Missing = Annotated[
     list[str] | None,
-    typer.Option(metavar="COLUMN=VALUE", help='Means "not measured"; may be repeated.'),
+    typer.Option(metavar="COLUMN=VALUE", help='Value that means "not measured"; may be repeated.'),
 ]
 
 
@@ -45,5 +45,5 @@ def missing_values(assignments: Sequence[str] | None) -> "dict[str, tuple[Raw, .
 def _split(text: str, option: str, expected: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not name or not value:
-        raise ConfigError(f"{option} is {text!r}; expected {expected}. Write it so.")
+        raise ConfigError(f"{option} is {text!r}; expected {expected}. Correct it.")
     return name, value

@@ -23,7 +23,9 @@ FederationPath = Annotated[
     Path, typer.Argument(metavar="FEDERATION.toml", help="Description of the federation.")
 ]
 
-Format = Annotated[Literal["text", "json"], typer.Option(help="For people, or all of it.")]
+Format = Annotated[
+    Literal["text", "json"], typer.Option(help="Text for people, or JSON for programs.")
+]
 
 
 def need_tables(command: str) -> None:

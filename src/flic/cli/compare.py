@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def compare(
     config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="Settings of all runs.")],
     methods: Annotated[
-        str, typer.Option(help=f"Names, separated by commas, of: {', '.join(METHODS)}.")
+        str, typer.Option(help=f"Methods, separated by commas: {', '.join(METHODS)}.")
     ] = "local,flic-class,flic-hl",
     seeds: Annotated[str, typer.Option(help="Seeds: 5 means 0-4; or a list such as 3,7.")] = "1",
     set_: Assignments = None,
@@ -49,7 +49,7 @@ def compare(
     ] = None,
     reference: Annotated[
         str | None,
-        typer.Option(help="Method that gains are measured against; local, or else the first."),
+        typer.Option(help="Method to compare with; if not given, local or the first."),
     ] = None,
     quiet: Quiet = False,
 ) -> None:

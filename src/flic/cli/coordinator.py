@@ -24,11 +24,13 @@ app = typer.Typer(
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The coordinator's folder.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the silo.")]
 Foreground = Annotated[
-    bool, typer.Option("--foreground", help="Stay and supervise, as systemd wants it.")
+    bool, typer.Option("--foreground", help="Stay in the foreground, for systemd.")
 ]
 Hosts = Annotated[
     list[str] | None,
-    typer.Option("--host", metavar="NAME", help="Name or IP for silos; may be repeated."),
+    typer.Option(
+        "--host", metavar="NAME", help="Name or IP that silos connect to; may be repeated."
+    ),
 ]
 
 
@@ -67,14 +69,14 @@ def init(
     ] = None,
     method: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="flic-class (if not given), flic-hl, linked, …"),
+        typer.Option(metavar="NAME", help="Method: flic-class (if not given), flic-hl, linked, …"),
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of training.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random.")] = None,
     host: Hosts = None,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="The one port silos need.")] = 9443,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port that silos connect to.")] = 9443,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Plain text, on this machine only.")
+        bool, typer.Option("--insecure", help="Without TLS; on this machine only.")
     ] = False,
     set_: Assignments = None,
 ) -> None:
@@ -97,13 +99,15 @@ def init(
 def _tell_next(made: "Deployment", *, has_salt: bool) -> None:
     """Say which files silos need, and where silos may run."""
     if made.place.insecure:
-        notice("plain text: silos must run on this machine, and nobody's key is checked.")
+        notice("without TLS, silos must run on this machine, and no silo's key is checked.")
         return
-    typer.echo(f"for silos: {made.certificates.authority} and {made.folder / 'federation.json'}")
+    typer.echo(
+        f"send to silos: {made.certificates.authority} and {made.folder / 'federation.json'}"
+    )
     if has_salt:
-        notice("federation.json holds the salt of column names: send it to silos alone.")
+        notice("federation.json holds the salt that hides column names: send it to silos only.")
     if made.place.is_local:
-        notice("silos on this machine only; for others, make it with --host NAME.")
+        notice("silos can connect from this machine only; for others, make it with --host NAME.")
 
 
 def split_names(text: str | None) -> list[str] | None:
@@ -113,7 +117,7 @@ def split_names(text: str | None) -> list[str] | None:
 
 @app.command()
 def start(folder: Folder, foreground: Foreground = False) -> None:
-    """Start the coordinator, supervised; it keeps running after this command has ended."""
+    """Start the coordinator under a supervisor; it keeps running after this command has ended."""
     deployment = _open(folder)
     if foreground:
         deployment.become()
@@ -228,7 +232,7 @@ def stop(folder: Folder) -> None:
 @app.command()
 def bench(
     silos: Annotated[
-        list[int] | None, typer.Option(min=2, help="Size of a federation; may be repeated.")
+        list[int] | None, typer.Option(min=2, help="Number of silos; may be repeated.")
     ] = None,
     format: Format = "text",
 ) -> None:
@@ -261,6 +265,6 @@ def bench(
     ]
     table("Flower on this machine: all processes on loopback, TLS and keys", columns, rows)
     typer.echo(
-        "A silo imports torch once, when it starts, and the coordinator once a run; what remains "
-        "is Flower's way of passing messages by asking for them again and again."
+        "A silo imports torch once, when it starts; the coordinator imports it once a run. The "
+        "rest is Flower, which passes messages by asking for them again and again."
     )

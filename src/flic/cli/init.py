@@ -12,16 +12,18 @@ from flic.files import FOR_ALL, write_atomically
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where federation.toml goes.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for federation.toml.")],
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILES...", help="A table per client, or one for all.")
+        list[Path],
+        typer.Argument(metavar="FILES...", help="One table per client, or one table for all."),
     ],
     label: Annotated[str, typer.Option(help="Column that holds the labels.")],
     site: Annotated[
-        str | None, typer.Option(help="Column that says whose a row is, in one file for all.")
+        str | None,
+        typer.Option(help="Column that names the client of each row, if one table is for all."),
     ] = None,
     task: Annotated[
-        Literal["classification", "regression"], typer.Option(help="What is asked.")
+        Literal["classification", "regression"], typer.Option(help="Predict classes, or numbers.")
     ] = "classification",
 ) -> None:
     """Write a first federation.toml for some files, commented and ready to edit."""
@@ -36,7 +38,7 @@ def init(
     path = folder / "federation.toml"
     if path.exists():
         raise ConfigError(
-            f"{path} is there already; expected none, since it would be overwritten. Edit it, move "
+            f"{path} exists already; expected none, since it would be overwritten. Edit it, move "
             "it away, or choose another folder."
         )
     with still("looking at the tables"):

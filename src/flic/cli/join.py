@@ -28,15 +28,17 @@ def join(
         Path, typer.Argument(metavar="DIR", help="A fitted folder, or a run of FLIC.")
     ],
     name: Annotated[str, typer.Option(help="Name of the new client.")],
-    data: Annotated[Path, typer.Option(metavar="FILE", help="Its table.")],
+    data: Annotated[Path, typer.Option(metavar="FILE", help="Table of the new client.")],
     label: Annotated[str, typer.Option(metavar="COLUMN", help="Its label column.")],
     meaning: Classes = None,
     missing: Missing = None,
     drop: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="No feature; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Column to leave out; may be repeated."),
     ] = None,
     query: Annotated[
-        str | None, typer.Option(metavar="SQL", help="Which rows, where the table is a database.")
+        str | None,
+        typer.Option(metavar="SQL", help="Query for the rows, if the table is a database."),
     ] = None,
     encoding: Encoding = "utf-8",
     workers: Workers = 1,
@@ -67,9 +69,9 @@ def join(
     show_verdict(found, only=name)
     for message in notices:
         notice(message)
-    say(f"{name} is in {place}; nothing left it.")
+    say(f"wrote {name} to {place}; nothing was sent from {name}.")
     if (report := place / "report.html").exists():
-        notice(f"{report} is of before {name} joined. Renew it with: flic report {folder}")
+        notice(f"{report} was written before {name} joined. Renew it with: flic report {folder}")
 
 
 def _join_fitted(folder: Path, _name: str, table: "Read", workers: int) -> "Joined":

@@ -28,14 +28,14 @@ def link(federation: FederationPath, format: Format = "text") -> None:
     if doubts:
         _show_doubts(doubts)
     if not found:
-        say("no further links to propose: columns of one name and kind are linked already")
+        say("no further links to propose; columns with the same name and kind are linked already")
         return
     rows = [
         [": ".join(p.first), ": ".join(p.second), f"{p.score:.2f}", "; ".join(p.evidence)]
         for p in found
     ]
     table("Possible links", ["column", "may be", "score", "evidence"], rows)
-    say("To confirm one, write at the client of the second column, for example:")
+    say("To confirm a link, add a line to the second column's client in the file, for example:")
     say(_line(found[0]))
 
 
@@ -50,13 +50,13 @@ def _show_doubts(doubts: "Sequence[Proposal]") -> None:
     table("Doubtful links", ["column", "is linked with", "evidence"], rows)
     known = next((p for p in doubts if "after" in p.evidence[0]), None)
     if known:
-        say(f"To convert a unit, write at {known.second[0]}, for example:")
+        say(f"To convert a unit, add a line to client {known.second[0]} in the file, for example:")
         say(_line(known))
         return
     who, column = doubts[0].second
-    say(f"If it is not the same thing, write at {who}, for example:")
+    say(f"If they mean different things, add a line to client {who} in the file, for example:")
     say(f"unlinked = [{json.dumps(column)}]")
-    say("If it is, give it the same unit (links with a factor) or the same levels.")
+    say("If they mean the same, give them the same unit (links with a factor) or the same levels.")
 
 
 def _line(proposal: "Proposal") -> str:

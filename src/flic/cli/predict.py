@@ -16,19 +16,26 @@ if TYPE_CHECKING:
     from flic.silos.predicting import Measured
 
 Fitted = Annotated[Path, typer.Argument(metavar="DIR", help="A folder that flic fit made.")]
-Encoding = Annotated[str, typer.Option(help="Of a text file, such as cp1252.")]
-Name = Annotated[str, typer.Option("--client", metavar="NAME", help="Whose rows these are.")]
-Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE.csv", help="Predictions.")]
+Encoding = Annotated[str, typer.Option(help="Encoding of a text file, such as cp1252.")]
+Name = Annotated[
+    str, typer.Option("--client", metavar="NAME", help="Client that the rows belong to.")
+]
+Out = Annotated[
+    Path, typer.Option("--out", "-o", metavar="FILE.csv", help="File for the predictions.")
+]
 
 
 def predict(
     folder: Fitted,
-    data: Annotated[Path, typer.Argument(metavar="FILE", help="CSV, TSV, Parquet or Feather.")],
+    data: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="Table of new rows: CSV, TSV, Parquet or Feather."),
+    ],
     client: Name,
     out: Out,
     encoding: Encoding = "utf-8",
 ) -> None:
-    """Predict new rows of a client: class and probabilities, or value, in the order of the rows."""
+    """Predict new rows of a client, in order: class and probabilities, or a value."""
     need_tables("predict")
     from flic.silos.folder import load
 
@@ -45,17 +52,17 @@ def write_predictions(
         raise ConfigError(f"--out is {out}, a folder; expected a file. Name one.")
     if out.suffix.lower() in (".parquet", ".feather", ".arrow", ".xlsx"):
         raise ConfigError(
-            f"--out is {out}; expected a name that ends in .csv, since that is written."
+            f"--out is {out}; expected a name that ends in .csv, since CSV is what flic writes."
         )
     if out.exists() and data.exists() and out.samefile(data):
         raise ConfigError(f"--out is {out}, the file that is read; expected another file.")
     count = predict_file(model, data, out, tell=notice, encoding=encoding)
-    say(f"{counted(count, 'prediction')}: {out}")
+    say(f"wrote {counted(count, 'prediction')} to {out}")
 
 
 def evaluate(
     folder: Fitted,
-    data: Annotated[Path, typer.Argument(metavar="FILE", help="Rows with known labels.")],
+    data: Annotated[Path, typer.Argument(metavar="FILE", help="Table of rows with known labels.")],
     client: Name,
     format: Format = "text",
     encoding: Encoding = "utf-8",
@@ -78,9 +85,9 @@ def measure(
     if found.left_out:
         notice(f"left out {counted(found.left_out, 'row')} that the model was trained on.")
     if found.trained:
-        notice("all of these rows were trained on: of new ones, expect less.")
+        notice("the model was trained on all of these rows; expect worse figures on new rows.")
     if model.trained is None:
-        notice("which rows were trained on is not known: an older version of flic made the model.")
+        notice("an older version of flic made the model: which rows it saw is not recorded.")
 
 
 def _show_metrics(name: str, measured: "Measured", format: Format, *, who: str) -> None:

@@ -19,7 +19,9 @@ def report(
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE.html", help="Without it, DIR/report.html."),
+        typer.Option(
+            "--out", "-o", metavar="FILE.html", help="File to write; DIR/report.html if not given."
+        ),
     ] = None,
     tensorboard: Annotated[
         Path | None,

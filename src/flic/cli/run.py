@@ -29,13 +29,13 @@ def refuse_crowd(workers: int) -> int:
     return workers
 
 
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show the result only, no progress.")]
 Workers = Annotated[
     int,
     typer.Option(
         min=1,
         callback=refuse_crowd,
-        help="Processes that share the work. It changes results by rounding alone.",
+        help="Processes that share the work. Results change by rounding alone.",
     ),
 ]
 ClusterAddress = Annotated[
@@ -82,7 +82,7 @@ def run(
     cluster: ClusterAddress = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="New folder for the run.")] = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Go on with an interrupted run.")
+        Path | None, typer.Option(metavar="DIR", help="Folder of an interrupted run to resume.")
     ] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -94,7 +94,7 @@ def run(
         )
     if resume is not None and (set_ or seed is not None or out is not None):
         raise ConfigError(
-            "flic run --resume goes on with the run as it is; --set, --seed and --out cannot "
+            "flic run --resume resumes the run as it is; --set, --seed and --out cannot "
             "change it. Leave them out, or start a new run."
         )
     with connected(cluster, workers=workers) as opened:

@@ -60,29 +60,43 @@ def init(
     data: Annotated[Path, typer.Option(metavar="FILE", help="Your table.")],
     label: Annotated[str, typer.Option(metavar="COLUMN", help="Its label column.")],
     name: Annotated[
-        str | None, typer.Option(help="Your name in the federation; the folder's, if not given.")
+        str | None,
+        typer.Option(help="Your name in the federation; the folder's name if not given."),
     ] = None,
     classes: Annotated[
         str | None,
-        typer.Option(metavar="A,B,…", help="Names of the federation's classes, in its order."),
+        typer.Option(metavar="A,B,…", help="The federation's classes, in its order."),
     ] = None,
     meaning: Classes = None,
     missing: Missing = None,
     drop: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="No feature; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Column to leave out; may be repeated."),
     ] = None,
-    ids: Annotated[str | None, typer.Option(metavar="A,B,…", help="They tell rows apart.")] = None,
-    numbers: Annotated[str | None, typer.Option(metavar="A,B,…", help="Are numbers.")] = None,
+    ids: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,…", help="Columns that identify rows; left out."),
+    ] = None,
+    numbers: Annotated[
+        str | None, typer.Option(metavar="A,B,…", help="Columns to read as numbers.")
+    ] = None,
     categories: Annotated[
-        str | None, typer.Option(metavar="A,B,…", help="Are levels, though written as numbers.")
+        str | None,
+        typer.Option(
+            metavar="A,B,…", help="Columns to read as categories, even if they hold numbers."
+        ),
     ] = None,
-    dates: Annotated[str | None, typer.Option(metavar="A,B,…", help="Are dates.")] = None,
-    texts: Annotated[str | None, typer.Option(metavar="A,B,…", help="Are free text.")] = None,
+    dates: Annotated[
+        str | None, typer.Option(metavar="A,B,…", help="Columns to read as dates.")
+    ] = None,
+    texts: Annotated[
+        str | None, typer.Option(metavar="A,B,…", help="Columns to read as free text.")
+    ] = None,
     scatter: Annotated[
         Scatter | None,
         typer.Option(
-            help="Of linked columns, what you tell of how they vary: nothing, each by itself, "
-            "random mixtures of them together, or every two together (the usual)."
+            help="How linked columns vary, as far as you send it: nothing, each column by itself, "
+            "random mixtures of columns, or every pair of columns (if not given)."
         ),
     ] = None,
     federation: Annotated[
@@ -204,13 +218,14 @@ def _show_leaving(silo: "SiloFolder", settings: "FederationSettings", *, exact: 
         told = f"{total}" if sure == total else f"{sure} to {total}"
         say(f"bytes {when.removeprefix('once, ').replace('every', 'in every')}: {told}")
     if settings.sends_sums:
-        typer.echo("never: single rows and labels, names of columns other than as keys, your model")
+        typer.echo("never: single rows and labels, column names (only keys of them), your model")
         notice(
-            f"shapes are of all your columns; only those that {settings.min_holders} silos have "
-            f"are in sums, each on {counted(silo.min_rows(settings), 'row')} or more (min_rows). "
-            f"Beyond class sums, at most {silo.max_numbers_per_value(settings):g} sums leave per "
-            "encoded value of your rows (max_numbers_per_value), and likelihoods have three "
-            "decimals: more could be solved for rows. SECURITY.md says what is known of it."
+            "the shapes above count all your columns. Sums contain only columns that at least "
+            f"{settings.min_holders} silos have, and each is over at least "
+            f"{counted(silo.min_rows(settings), 'row')} (min_rows). Besides sums by class, at most "
+            f"{silo.max_numbers_per_value(settings):g} sums are sent per encoded value of your "
+            "rows (max_numbers_per_value), and likelihoods are rounded to three decimals: from "
+            "more, rows could be computed. SECURITY.md says what is known about this."
         )
     else:
         typer.echo(
@@ -231,17 +246,17 @@ def _when(entry: "Leaving") -> str:
 @app.command()
 def start(
     path: SiloPath,
-    server: Annotated[str, typer.Option(metavar="HOST:PORT", help="The coordinator.")],
+    server: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address of the coordinator.")],
     ca: Annotated[
-        Path | None, typer.Option(metavar="ca.crt", help="The federation's authority.")
+        Path | None, typer.Option(metavar="ca.crt", help="The federation's certificate.")
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Plain text, on this machine only.")
+        bool, typer.Option("--insecure", help="Without TLS; on this machine only.")
     ] = False,
     foreground: Foreground = False,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds to be let in.")] = 90,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for admission.")] = 90,
 ) -> None:
-    """Start the silo, supervised; it keeps running after this command has ended."""
+    """Start the silo under a supervisor; it keeps running after this command has ended."""
     member = _open(path)
     from flic.flower.ops.membership import ServerAddress
 
@@ -266,7 +281,7 @@ def status(path: SiloPath, format: Format = "text") -> None:
         typer.echo(f"run {run}: has its {what}")
     for run, links in found["links"].items():
         told = ", ".join(f"{name} ({count})" for name, count in links.items())
-        say(f"run {run}: columns that so many others have too: {told}")
+        say(f"run {run}: linked columns, with the number of other silos that have them: {told}")
     for run, notes in found["notes"].items():
         for message in notes:
             say(f"run {run}: {message}")
@@ -280,7 +295,10 @@ def status(path: SiloPath, format: Format = "text") -> None:
 @app.command()
 def predict(
     path: SiloPath,
-    data: Annotated[Path, typer.Argument(metavar="FILE", help="CSV, TSV, Parquet or Feather.")],
+    data: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="Table of new rows: CSV, TSV, Parquet or Feather."),
+    ],
     out: Out,
 ) -> None:
     """Predict new rows with the silo's newest model, on this machine."""
@@ -303,6 +321,8 @@ def leave(path: SiloPath) -> None:
     member = _open(path)
     ran = member.leave()
     name = member.silo.name
-    typer.echo(f"{name} {'takes part no more' if ran else 'did not run'}; {member.folder} stays.")
-    typer.echo(f"to close the door, the operator types: flic coordinator revoke DIR {name}")
+    typer.echo(f"{name} {'has left' if ran else 'did not run'}; {member.folder} stays as it is.")
+    typer.echo(
+        f"to exclude the silo for good, the operator runs: flic coordinator revoke DIR {name}"
+    )
     typer.echo("to come back before that, start it again as you did: flic silo start …")

@@ -73,7 +73,7 @@ class SiloFolder:
         """
         if (folder / FILE).exists():
             raise ConfigError(
-                f"{folder / FILE} is there already; expected none, since it would be overwritten. "
+                f"{folder / FILE} exists already; expected none, since it would be overwritten. "
                 "Edit it, move it away, or choose another folder."
             )
         stated = {**_stated(client), "test_share": test_share}

@@ -19,7 +19,7 @@ from flic.silos.verdict import ClientVerdict, Verdict
 COUNTED = (
     "What the final fit would send, for the models that are kept and for those that newcomers may "
     "join; comparing candidates on splits is not counted. The fit was simulated on one machine: "
-    "nothing has really left anyone."
+    "nothing was really sent."
 )
 SPREAD: Mapping[Scatter, str] = {
     "off": "",
@@ -98,12 +98,12 @@ def _rounds(fitted: FittedFederation) -> list[Round]:
 
 
 def _rounds_note(fitted: FittedFederation) -> str:
-    losses = "Losses are of flic's final fit, which trains on all rows."
+    losses = "Losses are those of flic's final fit, which trains on all rows."
     if not fitted.report_data.scores:
         return losses
     return (
-        "Scores are of the held-out rows of one split, the first, by flic trained on the other "
-        f"rows of that split. {losses}"
+        "Scores are for the held-out rows of the first split; flic was trained on its other rows. "
+        f"{losses}"
     )
 
 
@@ -129,7 +129,7 @@ def _traffic_notes(fitted: FittedFederation) -> list[str]:
         is_regression = isinstance(fitted.task, Regression)
         means = "means and that of the response" if is_regression else "class means"
         spread = SPREAD[fitted.settings.method.linked.scatter]
-        told.append(f"From the sums and counts of linked columns follow their {means}{spread}.")
+        told.append(f"The sums and counts of linked columns reveal their {means}{spread}.")
     if senders - {FLIC.name}:
         told.append("Names of shared columns and of their levels are known to all who share them.")
     return [COUNTED, *([" ".join(told)] if told else [])]

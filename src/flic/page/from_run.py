@@ -213,7 +213,7 @@ def _journal(folder: Path, config: RunConfig, data: FederatedData) -> DiskJourna
 def _unfinished(folder: Path, path: Path) -> RunFolderError:
     return RunFolderError(
         f"{folder} holds no finished run: {path.name} is missing; expected a run that came to its "
-        f"end. Go on with: flic run --resume {folder}"
+        f"end. Resume it with: flic run --resume {folder}"
     )
 
 

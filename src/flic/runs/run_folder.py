@@ -92,7 +92,7 @@ def create(folder: Path, config: RunConfig) -> Loaded:
         what = "a run" if (folder / "config.json").exists() else "other files"
         raise RunFolderError(
             f"output folder {folder} already holds {what}; expected a new or empty folder. "
-            f"Choose another with --out, or go on with: flic run --resume {folder}"
+            f"Choose another with --out, or resume it with: flic run --resume {folder}"
         )
     loaded = Loaded.of(config)
     refuse_impossible([loaded])

@@ -56,7 +56,7 @@ class _Silo(BaseEstimator):
         frame = self._frame(rows, reset=True)
         if len(frame) != len(y):
             raise ValueError(
-                f"X has {counted(len(frame), 'row')} and y {len(y)}; expected as many."
+                f"X has {counted(len(frame), 'row')} and y {len(y)}; expected the same number."
             )
         declared = self._declared()
         self.columns_ = find_columns(frame, declared)
@@ -69,8 +69,8 @@ class _Silo(BaseEstimator):
         candidate = self._candidate(self.method, self._kept(), task)
         if not candidate.served(encoded):
             raise ConfigError(
-                f"method is {self.method!r}, and no column of X is one that the federation shares "
-                f"for it; expected some of its columns. Choose {FLIC.name!r}."
+                f"method is {self.method!r}, but X has no column that the federation shares for "
+                f"it; expected at least one. Choose {FLIC.name!r}."
             )
         learned = candidate.learn(encoded, settings, seed=self._seed())
         self.model_ = learned.models[table.name]
@@ -213,7 +213,7 @@ class SiloClassifier(ClassifierMixin, _Silo):
         if len(np.unique(index)) < 2:
             raise ValueError(
                 f"Classifier can't train when only one class is present: got {self.classes_!r}; "
-                "expected two at least."
+                "expected at least two."
             )
         return self._fit(X, index.astype(np.int64), Classification(len(self.classes_)))
 

@@ -89,7 +89,7 @@ class FittedClient:
         notes = [f"client '{self.name}': {note}" for note in odd.names]
         if not self.labelling.is_own(frame, self.declared).all():
             notes.append(
-                f"client '{self.name}': some rows are of other sites; they are predicted as if "
+                f"client '{self.name}': some rows belong to other sites; they are predicted as if "
                 "they were its own."
             )
         notes += [f"client '{self.name}': {note}" for note in self.encoder.unlike(formed)]
@@ -142,7 +142,7 @@ def scores_of(
     if np.isnan(scores).any():
         raise NumericalError(
             f"the model gives no number for {int(np.isnan(scores).any(1).sum())} of {len(formed)} "
-            "rows; expected numbers it can compute with. Look for huge values in these rows, or "
+            "rows; expected values it can compute with. Look for huge values in these rows, or "
             "fit the model again."
         )
     return scores

@@ -124,15 +124,15 @@ def _refuse_candidates(settings: FitSettings, task: TaskName) -> None:
         )
     if Mix.name in settings.candidates and len({*settings.candidates}) < 3:
         raise ConfigError(
-            f"candidates: got {', '.join(settings.candidates)}; expected two or more beside "
-            f"{Mix.name!r}, of which it is a mix. Add some, or leave it out."
+            f"candidates: got {', '.join(settings.candidates)}; expected two or more others "
+            f"for {Mix.name!r} to combine. Add some, or leave it out."
         )
     alone = [name for name, c in CANDIDATES.items() if not c.federated and task in c.tasks]
     chosen = settings.candidates or tuple(CANDIDATES)
     if not {*alone} & {*chosen}:
         raise ConfigError(
             f"candidates: got {', '.join(chosen)}, none of which stays alone in a {task}; expected "
-            f"one to compare with, of {', '.join(alone)}. Add one."
+            f"at least one of {', '.join(alone)} to compare with. Add one."
         )
 
 

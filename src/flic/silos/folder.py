@@ -147,7 +147,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
         raise _damaged(folder, f"{MANIFEST} cannot be read ({in_words(error)})") from None
     if version != VERSION:
         raise RunFolderError(
-            f"{folder} is of version {version}; this flic reads version {VERSION}. Fit the "
+            f"{folder} has version {version}; this flic reads version {VERSION}. Fit the "
             "federation again, or use the flic that wrote it (see environment in federation.json)."
         )
     if known != digest_of(body):

@@ -171,7 +171,7 @@ def shared_by_run(folder: Path) -> SharedPart:
         refuse_damaged(folder, engine_of(config, data), journal)
     if journal.server is None:
         raise ConfigError(
-            f"{folder} has no finished step; expected a run with anchors. Go on with it first: "
+            f"{folder} has no finished step; expected a run with anchors. Resume it first: "
             f"flic run --resume {folder}"
         )
     task = data.task

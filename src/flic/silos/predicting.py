@@ -54,8 +54,8 @@ def refuse_target(target: Path) -> None:
     """Refuse a target that no file can be renamed to: a device, a folder, or in no folder."""
     if target.exists() and not target.is_file():
         raise ConfigError(
-            f"--out is {target}, which is no ordinary file; expected a new file or one to replace. "
-            "Choose another."
+            f"--out is {target}, which is not an ordinary file; expected a new file or one to "
+            "replace. Choose another."
         )
     if not target.parent.is_dir():
         raise ConfigError(
@@ -98,7 +98,7 @@ def evaluate_file(
     if not sum(map(len, labels)):
         raise DataError(
             f"{source}: no row of client '{client.name}' has a label in column "
-            f"'{client.labelling.column}'; expected one at least. Give rows with known labels."
+            f"'{client.labelling.column}'; expected at least one. Give rows with known labels."
         )
     y, was_seen = np.concatenate(labels), np.concatenate(seen)
     kept = ~was_seen if not was_seen.all() else was_seen

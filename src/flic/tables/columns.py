@@ -164,7 +164,7 @@ def _wrong(name: str, values: np.ndarray, kind: Kind, *, is_declared: bool) -> s
     if kind == "date" and any(month_first(value) for _, value in bad):
         return (
             f"column '{name}' has dates with the month first, such as '{bad[0][1]}'; expected "
-            "2024-03-31 or 31.03.2024 or 31/03/2024. Export them so, or drop the column."
+            "2024-03-31 or 31.03.2024 or 31/03/2024. Export them in this form, or drop the column."
         )
     return _mixed(name, bad, len(known), kind, is_declared)
 
@@ -232,9 +232,10 @@ def conform(
 
 def about_bad(column: str, bad: BadValues) -> str:
     """Message about values that are not of their kind and count as missing."""
+    one, several = f"is not a {bad.kind} and counts", f"are not {bad.kind}s and count"
     return (
-        f"{counted(bad.count, 'value')} of column '{column}' {are(bad.count)} no {bad.kind} and "
-        f"taken as missing; the first is '{bad.first}' in row {bad.row}."
+        f"{counted(bad.count, 'value')} of column '{column}' {one if bad.count == 1 else several} "
+        f"as missing; the first is '{bad.first}' in row {bad.row}."
     )
 
 

@@ -41,8 +41,8 @@ def _codec(path: Path, encoding: str) -> str:
         return codecs.lookup(encoding).name
     except (LookupError, ValueError):
         raise DataError(
-            f"{path}: got encoding {encoding[:40]!r}, which is none of text; expected a name such "
-            "as 'utf-8', 'latin-1', 'cp1252' or 'utf-16'. Correct it."
+            f"{path}: got encoding {encoding[:40]!r}, which is not a text encoding; expected a "
+            "name such as 'utf-8', 'latin-1', 'cp1252' or 'utf-16'. Correct it."
         ) from None
 
 

@@ -60,8 +60,8 @@ def _refuse_count(files: Sequence[Path], site: str | None) -> None:
         )
     if site is None and len(files) < 2:
         raise ConfigError(
-            "flic init: got one file; expected one per client, or one with --site COLUMN that says "
-            "whose a row is."
+            "flic init: got one file; expected one per client, or one with --site COLUMN, the "
+            "column that names each row's client."
         )
 
 

@@ -59,7 +59,7 @@ class FederationFile(Declared):
         if not isinstance(sites, list | tuple) or not all(isinstance(s, Raw) for s in sites):
             raise ValueError("expected a list of values of the site column")
         if not sites:
-            raise ValueError("expected one value at least; leave it out to take all")
+            raise ValueError("expected at least one value; leave it out to take all")
         return tuple(sites)
 
 
@@ -68,8 +68,8 @@ def unusable_name(name: str) -> str | None:
     if name and not name.startswith(".") and "/" not in name and name.isprintable():
         return None
     return (
-        f"client name '{name}' cannot name a folder; expected letters, no dot in front, no slash "
-        "and no control letters. Choose another."
+        f"client name '{name}' cannot name a folder; expected letters, no leading dot, no slash "
+        "and no control characters. Choose another."
     )
 
 
@@ -150,7 +150,7 @@ def _unclear_sources(file: FederationFile) -> list[str]:
             "`site` for one file that holds all. Add them"
         ]
     if file.site is None:
-        return ["site: missing; expected the column of `data` that says whose a row is. Name it"]
+        return ["site: missing; expected the column of `data` with each row's client. Name it"]
     return []
 
 

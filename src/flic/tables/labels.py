@@ -95,7 +95,7 @@ def label_texts(
     if column not in frame.columns:
         raise DataError(
             f"has no label column '{column}'; expected one of its columns {quoted(frame.columns)}. "
-            "Name the label column so."
+            "Correct `label`."
         )
     return key_texts(frame, column, declared, names)
 

@@ -203,7 +203,7 @@ def _about_kinds(tables: Sequence[SiloTable]) -> Iterator[str]:
         if len(holders) > 1:
             listed = "; ".join(f"{kind} at {quoted(who)}" for kind, who in holders.items())
             yield (
-                f"column '{name}' is of another kind elsewhere ({listed}) and does not count as "
+                f"column '{name}' has different kinds ({listed}) and does not count as "
                 "shared. If it means the same, declare its kind for all."
             )
 

@@ -54,8 +54,8 @@ def about_common_classes(tables: Sequence[SiloTable], names: Sequence[str]) -> I
             yield fatal(
                 table.name,
                 f"has the classes {quoted(names[label] for label in sorted(own))}, of which no "
-                "other client has a row; expected one in common at least. If they are classes of "
-                "the others by another name, say so in `labels`; else leave this client out.",
+                "other client has a row; expected at least one class in common. If other clients "
+                "have them under other names, say so in `labels`; else leave this client out.",
             )
 
 
@@ -88,8 +88,8 @@ def _between(ones: _Hashed, others: _Hashed) -> Iterator[Finding]:
         if same >= LEAST_ROWS and 2 * same >= min(len(first), len(second)):
             yield notice(
                 None,
-                f"'{one.name}' and '{other.name}' have {same} rows in common. What one holds out "
-                "the other learns from, so a verdict on them is too good. Give each row to one "
+                f"'{one.name}' and '{other.name}' have {same} rows in common. One trains on rows "
+                "that the other holds out, so a verdict on them is too good. Give each row to one "
                 "client.",
             )
 

@@ -138,8 +138,8 @@ def beyond_ranges(
             beyond = (known < low - margin) | (known > high + margin)
             if 2 * np.count_nonzero(beyond) > len(known):
                 yield (
-                    f"most values of column '{name}' lie outside {low:g} to {high:g}, all that the "
-                    "fit saw. Is it another column, or in another unit?"
+                    f"most values of column '{name}' lie outside {low:g} to {high:g}, the range of "
+                    "the fit. Is it another column, or in another unit?"
                 )
 
 
@@ -154,4 +154,4 @@ def swapped(
     apart = np.abs(now[moved, None] - centre[moved]) / spread[moved]
     for a, b in np.argwhere(np.triu((apart < 0.5) & (apart.T < 0.5), 1)):
         one, other = (names[int(enough[moved[place]])] for place in (a, b))
-        yield f"columns '{one}' and '{other}' look swapped: each is as the other was at the fit."
+        yield f"columns '{one}' and '{other}' look swapped: each looks as the other did in the fit."

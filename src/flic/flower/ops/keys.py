@@ -24,7 +24,7 @@ def create_pair(private: Path, public: Path) -> None:
     """A new ECDSA P-384 pair as OpenSSH writes it; an existing private key is kept."""
     if private.exists():
         raise ConfigError(
-            f"key {private} is there already; expected none, since a silo is known by its key. "
+            f"key {private} exists already; expected none, since a silo is known by its key. "
             "Move it away to become another silo."
         )
     key = ec.generate_private_key(ec.SECP384R1())
