@@ -178,12 +178,12 @@ def _show(finished: "Finished", settings: "RunConfig") -> None:
             figures = [percent(scores.mean), percent(scores.worst), percent(scores.weighted)]
             errors = [f"{error:.4g}" for error in scores.errors.values()]
             rows.append([label, str(scores.round), *figures, *errors])
-    columns = ["at the round", "number", "mean %", "worst client %", "mean over rows %"]
+    columns = ["round", "number", "mean %", "worst client %", "mean over rows %"]
     columns += [name.upper() for name in outcome.last.errors]
     table(f"{settings.method}, seed {settings.seed}: test {outcome.last.measure}", columns, rows)
     before, last = finished.cpu_seconds
     say(
-        f"{finished.seconds:.1f} s; CPU of this process {before:.1f} s, and {last:.1f} s in the "
-        "last step, which trains and measures all clients"
+        f"took {finished.seconds:.1f} s. CPU time of this process: {before:.1f} s, and {last:.1f} "
+        "s for the last step, which trains and measures all clients"
     )
     say(f"run folder: {finished.folder}")

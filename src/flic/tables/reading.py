@@ -46,7 +46,7 @@ def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-_OPENERS: dict[str, Callable[[Path, Counted, str], Source]] = {
+OPENERS: dict[str, Callable[[Path, Counted, str], Source]] = {
     ".csv": open_delimited,
     ".tsv": open_delimited,
     ".parquet": _open_parquet,
@@ -55,7 +55,7 @@ _OPENERS: dict[str, Callable[[Path, Counted, str], Source]] = {
 }
 """Suffix → function that opens such a file."""
 
-FORMATS = (*_OPENERS, *databases.SUFFIXES)
+FORMATS = (*OPENERS, *databases.SUFFIXES)
 
 
 def read_table(
@@ -169,7 +169,7 @@ def _opened(path: Path, encoding: str, max_bytes: int | None = None) -> Iterator
     """Schema and batches of a file; errors while reading become sentences."""
     try:
         with Counted(path, most=max_bytes) as file:
-            source = _OPENERS[path.suffix.lower()](path, file, encoding)
+            source = OPENERS[path.suffix.lower()](path, file, encoding)
             refuse_repeated(path, source.schema.names)
             _refuse_nested(path, source.schema)
             yield Source(source.schema, _not_empty(path, source.batches))

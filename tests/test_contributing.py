@@ -1,0 +1,91 @@
+"""The examples of CONTRIBUTING.md: each is one file and at most one entry, and works."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SMALL = [
+    "data.num_clients=4",
+    "training.rounds=1",
+    "training.local=1 epoch",
+    "pretraining.epochs=1",
+]
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+
+def _blocks(language: str) -> list[tuple[str, str]]:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    return re.findall(rf"```{language}\n# (\S+\.py)\n(.*?)```", page, flags=re.DOTALL)
+
+
+def _add_lines(path: Path, lines: list[str]) -> None:
+    """Put each line that begins with + below the line before it."""
+    text = path.read_text(encoding="utf-8")
+    for above, line in pairwise(lines):
+        if line.startswith("+"):
+            place = f"\n{above[1:]}\n"
+            assert text.count(place) == 1
+            text = text.replace(place, f"{place}{line[1:]}\n")
+    path.write_text(text, encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory) -> Path:
+    """The project's packages with the files and entries of the page."""
+    tree = tmp_path_factory.mktemp("tree")
+    for part in ("src/flic", "reproduction/flic_paper", "experiments"):
+        shutil.copytree(ROOT / part, tree / part, ignore=shutil.ignore_patterns("__pycache__"))
+    for path, code in _blocks("python"):
+        assert not (tree / path).exists()
+        (tree / path).write_text(code, encoding="utf-8")
+    for path, lines in _blocks("diff"):
+        _add_lines(tree / path, lines.splitlines())
+    return tree
+
+
+@pytest.fixture
+def flic(tree, tmp_path):
+    """flic(*words): output of the command, with the examples, in an empty folder."""
+    paths = [tree / "src", tree / "reproduction"]
+    own = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
+
+    def call(*words: str) -> str:
+        command = [Path(sys.executable).with_name("flic"), *words]
+        done = subprocess.run(
+            command, env=own, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return call
+
+
+def test_a_sharing_rule_is_a_file(flic, tree, tmp_path):
+    settings = [
+        word for own in [*SMALL, "training.personalisation=own-bias"] for word in ("--set", own)
+    ]
+    flic("run", str(tree / "experiments" / "demo.toml"), "--out", "run", *settings)
+    assert (tmp_path / "run" / "summary.json").exists()  # an unknown rule would be refused
+
+
+def test_a_table_format_is_a_file_and_an_entry(flic, tmp_path):
+    for name in ("north", "south"):
+        rows = [{"age": 20 + i, "ill": i % 2} for i in range(20)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    flic("init", "wards", "north.jsonl", "south.jsonl", "--label", "ill")
+    assert "shared by 2 of 2: age" in flic("check", "wards/federation.toml")
+
+
+def test_a_study_is_a_file(flic, tmp_path):
+    assert "Demo: linked features against local" in flic("reproduce", "--list")
+    assert "linked" in flic("reproduce", "demo", "--quick", "--out", "demo")
+    assert (tmp_path / "demo" / "demo.csv").exists()
