@@ -49,7 +49,7 @@ def draw_layer(fan_in: int, fan_out: int, rng: torch.Generator) -> nn.Linear:
 
 
 class Client:
-    """What a client keeps to itself: its rows, its classes 𝒴_i, φ_i and β_i."""
+    """The private part of a client: its rows, its classes 𝒴_i, φ_i and β_i."""
 
     def __init__(self, data: ClientData, num_classes: int, settings: Settings, seed: int) -> None:
         self.name, self.classes = data.name, data.classes
@@ -108,7 +108,7 @@ def descent_step(optimiser: torch.optim.Adam, loss: Tensor) -> None:
 
 @dataclass(frozen=True)
 class Round:
-    """What stands after a round; `losses` are the terms of F_i, mean over steps and clients."""
+    """The state after a round; `losses` are the terms of F_i, mean over steps and clients."""
 
     alpha: nn.Linear
     v: Tensor

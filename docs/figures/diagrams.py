@@ -44,7 +44,7 @@ def drawing(width: int, height: int, title: str, parts: list[str]) -> str:
 
 
 def what_leaves() -> str:
-    """What stays at a client, what travels, and what the server holds."""
+    """The figure of what stays at a client, what travels, and what the server holds."""
     return drawing(
         860,
         250,

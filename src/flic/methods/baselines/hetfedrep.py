@@ -1,6 +1,7 @@
 """HetFedRep: a shared hidden layer over private embeddings, with no alignment.
 
-Paper: Baselines paragraph. FLIC-HL without its anchors.
+FLIC-HL without its anchors. The name comes from the authors' program, not from the paper
+(docs/departures.md).
 """
 
 from flic.methods.network import NetworkMethod
