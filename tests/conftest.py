@@ -1,4 +1,4 @@
-"""What every test shares."""
+"""Fixtures of all tests."""
 
 import errno
 import multiprocessing.util
@@ -78,7 +78,7 @@ def need_data_of(need_data) -> Callable[[str], Path | None]:
 
 @dataclass(frozen=True)
 class Said:
-    """What a command printed, and its exit code."""
+    """The output of a command, and its exit code."""
 
     code: int
     out: str

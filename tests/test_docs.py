@@ -90,7 +90,7 @@ def _marked(page: str, command: str) -> object:
 
 
 def _first_cell(words: list[str]) -> list[str]:
-    """What makes a reproduction small; test_reproduce.py has the quick version of every study."""
+    """Options that make a reproduction small; test_reproduce.py runs every study, quick."""
     quick = [] if "--quick" in words else ["--quick"]
     if "--only" in words:
         return quick

@@ -1,4 +1,4 @@
-"""What `__all__` promises is there, and `flic` shows nothing that it does not promise."""
+"""Every name in `__all__` is there, and `flic` shows nothing that it does not promise."""
 
 import ast
 import importlib

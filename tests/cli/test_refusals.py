@@ -1,4 +1,4 @@
-"""What a user can do wrong ends in a sentence: who, got, expected, what to do."""
+"""Mistakes of a user end in a sentence: who, got, expected, what to do."""
 
 import pytest
 

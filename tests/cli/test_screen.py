@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on."""
+"""The screen while a run goes on."""
 
 import io
 import time

@@ -1,4 +1,4 @@
-"""What fit, predict, evaluate, join and report refuse: one sentence, and nothing half-written."""
+"""Refusals of fit, predict, evaluate, join and report: one sentence, and nothing half-written."""
 
 import pytest
 

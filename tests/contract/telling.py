@@ -98,7 +98,7 @@ def make_settings(**changes: Any) -> MethodSettings:
 
 
 def engine_from(text: str) -> Engine:
-    """What `make_engine` of conftest.py makes in double precision, made by another process."""
+    """The engine of `make_engine` in conftest.py, in double precision, for another process."""
     method, changes = json.loads(text)
     data = make_federation(responses=method.endswith(ON_RESPONSES))
     name, settings = method.removesuffix(ON_RESPONSES), make_settings(**changes)

@@ -1,4 +1,4 @@
-"""What the server makes of updates, on numbers that can be checked by hand.
+"""The server's averages of updates, on numbers that can be checked by hand.
 
 Paper: algo:FLIC-FEDREP, steps 19-20; points 2-4 of the departures.
 """

@@ -1,4 +1,4 @@
-"""What leaves a client has one order: sets of names have another in every process."""
+"""Tensors leave a client in one order: sets of names have another in every process."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""How a run is carried out changes nothing but roundings, and the same run gives the same bits."""
+"""The way of running changes nothing but roundings, and the same run gives the same bits."""
 
 import json
 from contextlib import contextmanager, nullcontext

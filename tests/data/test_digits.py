@@ -39,7 +39,7 @@ def columns_of(client: ClientData) -> list[int]:
 
 
 def image_ids(client: ClientData, x: torch.Tensor, images: dict[str, torch.Tensor]) -> list[int]:
-    """Which image each row is, found by its pixels."""
+    """The image of each row, found by its pixels."""
     distances = torch.cdist(x, images[client.schema.space][:, columns_of(client)])
     nearest, ids = distances.min(dim=1)
     assert nearest.max() < 0.05

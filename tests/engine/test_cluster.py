@@ -1,4 +1,4 @@
-"""What goes wrong with a cluster while it works is said in a sentence."""
+"""A cluster that fails while it works says so in a sentence."""
 
 import os
 

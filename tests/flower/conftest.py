@@ -35,7 +35,7 @@ def here(tmp_path) -> Callable[..., Here]:
 
 @pytest.fixture(scope="session")
 def without_east(tmp_path_factory) -> dict[str, Tensor]:
-    """What is shared after two rounds, in the second of which the silo in the east was away."""
+    """The shared part after two rounds; the silo in the east was away in the second."""
     place = make_here(tmp_path_factory.mktemp("without-east"))
     place.go(1)
     place.grid.away = {"east"}

@@ -1,4 +1,4 @@
-"""What strangers do at a coordinator's door: connections that they open and leave half-used."""
+"""Strangers at a coordinator's door: connections that they open and leave half-used."""
 
 import socket
 import ssl
@@ -35,7 +35,7 @@ def half(what, port, authority, *, source="127.0.0.2"):
 
 
 def is_ended(sock):
-    """Whether the other side has hung up, after half a minute at most."""
+    """Return whether the other side has hung up, after half a minute at most."""
     sock.settimeout(30)
     try:
         while sock.recv(4096):

@@ -44,7 +44,7 @@ END_S = 30.0  # for processes to end with their federation
 
 
 class Wrong(Exception):
-    """What must not happen, in a sentence."""
+    """An outcome that must not happen, in a sentence."""
 
 
 # ---- processes ------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class Bout:
         self.links = {name: Link(loop, place.port) for name in NODES}
 
     def _settings(self) -> FederationSettings:
-        """What its silos agree on."""
+        """Settings that its silos agree on."""
         return FederationSettings(
             classes=("well", "ill"),
             network=TINY,
@@ -188,7 +188,7 @@ class Bout:
         )
 
     def run(self, until: float) -> str:
-        """What came of it, in a few words.
+        """Run it; returns the outcome in a few words.
 
         Raises:
             Wrong: what must not happen did.
@@ -344,7 +344,7 @@ class Bout:
             time.sleep(0.2)
 
     def _compared(self) -> str:
-        """What came of it, if its rounds explain its result."""
+        """The outcome, if its rounds explain its result."""
         self._refuse_other_rounds()
         left_out = self._left_out()
         last = DiskJournal(self.deployment.folder / "checkpoints").server
@@ -424,7 +424,7 @@ class Bout:
 
 
 def _is_ours(reason: str) -> bool:
-    """Whether a silo failed with a sentence, and not with a traceback."""
+    """Return whether a silo failed with a sentence, and not with a traceback."""
     kinds = [FlicError]
     for kind in kinds:
         kinds += kind.__subclasses__()

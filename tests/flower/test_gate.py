@@ -1,4 +1,4 @@
-"""What stands between the network and Flower: the coordinator's gate, the silo's look at code."""
+"""The guards between the network and Flower: the coordinator's gate, the silo's look at code."""
 
 import asyncio
 import json

@@ -156,7 +156,7 @@ def test_a_silo_that_comes_back_goes_on_from_its_own_state(here):
 
 
 def at_round(number, change):
-    """What the silo in the east does in one round of training."""
+    """The work of the silo in the east in one round of training."""
 
     def changed(name, round, content):
         is_update = bool(content["update"])

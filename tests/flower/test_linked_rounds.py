@@ -176,7 +176,7 @@ def tell_less(place, **scatter):
 
 
 def numbers_sent(place, name):
-    """How many sums left a silo: all but counts."""
+    """The number of sums that left a silo: all but counts."""
     arrays = [
         array
         for who, content in answers(place)

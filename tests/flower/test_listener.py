@@ -1,4 +1,4 @@
-"""What strangers can do to the coordinator's port and to its log, and that silos go on."""
+"""Strangers at the coordinator's port and in its log do no harm, and silos go on."""
 
 import json
 import logging

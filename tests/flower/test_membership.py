@@ -1,4 +1,4 @@
-"""How a silo stands with its coordinator, as Flower's log has it, and who may read its log."""
+"""A silo's standing with its coordinator, read from Flower's log, and who may read that log."""
 
 import os
 import signal

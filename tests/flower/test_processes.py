@@ -119,7 +119,7 @@ def same(ours, theirs):
 
 
 def refused(member, server):
-    """Why a silo was not let in."""
+    """The reason why a silo was not let in."""
     with pytest.raises(FederationError) as said:
         member.start(server, seconds=15)
     assert not member.service.running

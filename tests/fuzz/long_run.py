@@ -123,7 +123,7 @@ class Watched:
         self.process.start()
 
     def is_done(self) -> bool:
-        """Whether the job's time is over."""
+        """Return whether the job's time is over."""
         began = self.job.began.value
         if began and time.monotonic() - began > WALL_SECONDS + GRACE_S:
             self.process.kill()

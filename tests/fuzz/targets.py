@@ -1,4 +1,4 @@
-"""What is fed with odd input: each kind of file or message that flic reads, and how it is read.
+"""Targets of odd input: each kind of file or message that flic reads, and how it is read.
 
 Whatever the input, flic gives a result or a FlicError, within seconds and a bounded memory.
 """
@@ -67,7 +67,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Trouble:
-    """What must not happen."""
+    """An outcome that must not happen."""
 
     what: str  # alike for inputs that fail alike
     traceback: str = ""
@@ -79,7 +79,7 @@ class _TooLong(BaseException):
 
 
 def attempt(target: Target, case: Case, folder: Path) -> Trouble | FlicError | None:
-    """What comes of an input: trouble, a refusal, or None for a result."""
+    """The outcome of an input: trouble, a refusal, or None for a result."""
     shutil.rmtree(folder, ignore_errors=True)
     write(folder, {**target.beside, **case})
     try:

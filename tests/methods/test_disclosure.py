@@ -1,4 +1,4 @@
-"""How much a client tells: no more numbers than its rows can hide in, and why that matters."""
+"""Limits of a client's uploads: no more numbers than its rows can hide in, and why that matters."""
 
 import pytest
 import torch
@@ -133,7 +133,7 @@ def test_likelihoods_of_few_rows_are_not_told(rows, tells):
 
 
 def told_by(agreed, client):
-    """What leaves a client beside one other that has all of its columns: (linear, mapped)."""
+    """Numbers that a client sends beside one other with all of its columns: (linear, mapped)."""
     other = silo(200, client.schema.dim, seed=1)
     layout = agreed.layout(SPACE, "linear")
     both = [

@@ -1,4 +1,4 @@
-"""What is sent of sums: each number once, in parts of any size, and nothing that was not asked."""
+"""Sums as they are sent: each number once, in parts of any size, and nothing that was not asked."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What predictors are asked: answers are log-probabilities, and mixes are geometric means."""
+"""Scores of predictors: they are log-probabilities, and mixes are geometric means."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What a page says of a report, before any browser draws it."""
+"""The page of a report, before any browser draws it."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What the paper says of FLIC, as equations between runs.  Paper: algo:FLIC-FEDREP."""
+"""The paper's claims on FLIC, as equations between runs.  Paper: algo:FLIC-FEDREP."""
 
 from dataclasses import replace
 

@@ -129,7 +129,7 @@ def encode_images(files) -> np.ndarray:
 
 
 def encode_texts(captions) -> np.ndarray:
-    """How often each letter and number occurs."""
+    """Counts of each letter and number."""
     counts = [Counter(caption.lower()) for caption in captions]
     return np.array([[count[chr(48 + j)] for j in range(75)] for count in counts]) + 0.1
 
@@ -266,7 +266,7 @@ def test_drawings_and_captions_become_a_federation_that_learns(
 
 
 def run_offline(*arguments: str, cwd: Path) -> str:
-    """What the script prints where no network can be reached and no cache is kept."""
+    """The script's output where no network can be reached and no cache is kept."""
     command = [sys.executable, str(ROOT / "scripts" / "embed_textcaps.py"), "--offline", *arguments]
     nowhere = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "http://127.0.0.1:9")
     environment = os.environ | nowhere | {"HOME": str(cwd / "home")}

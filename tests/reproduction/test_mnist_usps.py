@@ -100,7 +100,7 @@ def test_the_authors_partition_has_the_rows_of_their_program(
 
 
 def test_of_the_authors_partition_images_are_shared_and_tests_repeat(make):
-    """Where rows are few; the disjoint partition never does either."""
+    """This shows where rows are few; the disjoint partition never does either."""
     whole = {"train_rows_per_class": None, "test_rows_per_class": None}
     first, *others = make(partition="authors", num_clients=200, **whole).clients[1::2]
     own = first.test.x

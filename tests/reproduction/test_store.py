@@ -1,4 +1,4 @@
-"""Where data sets are found, how they are fetched, and what happens to damaged files."""
+"""Data sets are found or fetched, and damaged files are refused."""
 
 from http.client import IncompleteRead
 from pathlib import Path

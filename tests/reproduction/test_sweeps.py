@@ -1,4 +1,4 @@
-"""What a sweep's table says of a run: the last, the chosen and the best round are three things."""
+"""The table of a sweep: the last, the chosen and the best round are three things."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a run folder holds, and when one is refused."""
+"""Run folders: their contents, and refusals."""
 
 import json
 import shutil
@@ -217,7 +217,7 @@ def files_in(folder):
 
 
 def refusal(folder, work=run_folder.resume):
-    """What is said, once it is certain that nothing was touched."""
+    """The error's text, once it is certain that nothing was touched."""
     before = files_in(folder)
     with pytest.raises(OtherRun) as refused:
         work(folder)

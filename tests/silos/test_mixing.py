@@ -27,7 +27,7 @@ TWO = Classification(2)
 
 
 def said(seed, rows=60, skill=(2.0, 1.0, 0.0)):
-    """What candidates of different skill say of some rows, and the truth."""
+    """Predictions of candidates of different skill, and the truth."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 2, rows)
     own = {}

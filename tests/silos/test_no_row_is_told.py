@@ -50,7 +50,7 @@ def at_ward(frame, least):
 
 
 def told(frame, least):
-    """What leaves: counts and sums by class, and products of two columns; and the true rows."""
+    """Uploads: counts and sums by class, and products of two columns; and the true rows."""
     agreed, client = at_ward(frame, least)
     sent = sent_sums(agreed, DisclosedRows.of(agreed, client), told_detail(agreed, client))
     return agreed.layout("linked", "linear").unpack(sent), client.train.x.double()

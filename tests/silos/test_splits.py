@@ -1,4 +1,4 @@
-"""Which rows are held out: each once, in its class's share, by seed and name alone."""
+"""Held-out rows: each once, in its class's share, by seed and name alone."""
 
 from fractions import Fraction
 
