@@ -140,7 +140,7 @@ def _show_candidates(verdict: Any) -> None:
     table("Every candidate, mean over the clients it serves", columns, rows)
     best = CANDIDATES[verdict.best].title
     others = {
-        "the models that they would choose alone": verdict.kept_against_alone,
+        "the models that clients would choose alone": verdict.kept_against_alone,
         f"{best} for all clients (the best in hindsight)": verdict.kept_against_best,
     }
     for other, kept in others.items():

@@ -23,9 +23,9 @@ def _head(fitted: FittedFederation) -> list[str]:
     return [
         "# Model card",
         "",
-        f"Models that predict {what}, of {counted(len(fitted.clients), 'client')}. Each has its "
-        "own columns. Fitted with flic; "
-        "each client's folder below `clients/` holds the model that it keeps.",
+        f"Models of {counted(len(fitted.clients), 'client')}, each with its own columns, that "
+        f"predict {what}. Fitted with flic; each client's folder below `clients/` holds the model "
+        "that it keeps.",
         "",
         "## Verdict",
         "",
