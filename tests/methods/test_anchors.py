@@ -1,20 +1,24 @@
+import itertools
+
 import pytest
 import torch
 
 from flic.errors import ConfigError
 from flic.method_settings import AnchorConfig
-from flic.methods.flic.anchors import Anchors, initial_anchors
+from flic.methods.flic.anchors import MEAN, Anchors
+from flic.methods.flic.covariance import FACTOR, LearntCovariances
 
 C, K = 4, 6
 
 
+def anchors(**settings) -> Anchors:
+    config = AnchorConfig(**settings)
+    return Anchors(config) if config.covariance == "identity" else LearntCovariances(config)
+
+
 def initial(*, classes: int = C, k: int = K, dtype: torch.dtype = torch.float64, **settings):
     rng = torch.Generator().manual_seed(0)
-    return initial_anchors(AnchorConfig(**settings), classes, k, rng=rng, dtype=dtype)
-
-
-def anchors(**settings) -> Anchors:
-    return Anchors.of(initial(**settings), AnchorConfig(**settings), C)
+    return anchors(**settings).initial(classes, k, rng=rng, dtype=dtype)
 
 
 def test_anchors_travel_one_by_one_under_their_class():
@@ -53,32 +57,25 @@ def test_anchors_do_not_depend_on_the_precision_of_the_run():
 
 @pytest.mark.parametrize("covariance", ["identity", "diagonal", "full"])
 def test_anchors_start_with_the_variance_asked_for(covariance):
-    config = AnchorConfig(covariance=covariance, variance=2.5, eps=0.25)
-    found = anchors(covariance=covariance, variance=2.5, eps=0.25).gaussian(config).covariance
+    settings = {"covariance": covariance, "variance": 2.5, "eps": 0.25}
+    own = anchors(**settings)
+    found = own.gaussian(own.copies(initial(**settings), torch.arange(C)[None])).covariance[0]
     # ε is added where the factor is learnt
     diagonal = 2.5 if covariance == "identity" else 2.75
     torch.testing.assert_close(found, diagonal * torch.eye(K).double().expand(C, K, K))
 
 
-@pytest.mark.parametrize("covariance", ["identity", "full"])
-def test_anchors_stack_in_the_order_of_classes(covariance):
+@pytest.mark.parametrize("covariance", ["identity", "diagonal", "full"])
+def test_copies_follow_each_clients_own_order(covariance):
     named = initial(covariance=covariance)
     named = {name: value + int(name.split(".")[1]) for name, value in named.items()}
-    stacked = Anchors.of(dict(reversed(named.items())), AnchorConfig(covariance=covariance), C)
-    for c in range(C):
-        assert torch.equal(stacked.mean[c], named[f"anchor.{c}.mean"])
-        if covariance == "full":
-            assert torch.equal(stacked.factor[c], named[f"anchor.{c}.factor"])
-
-
-def test_copies_follow_each_clients_own_order():
-    own = anchors(covariance="diagonal")
-    own = Anchors(own.mean, own.factor * torch.arange(1.0, C + 1)[:, None])
-    order = torch.tensor([[0, 1, 2, 3], [3, 1, 0, 2]])
-    copies = own.take(order)
-    assert torch.equal(copies.mean[0], own.mean)
-    assert torch.equal(copies.mean[1], own.mean[[3, 1, 0, 2]])
-    assert torch.equal(copies.factor[1], own.factor[[3, 1, 0, 2]])
+    order = [[0, 1, 2, 3], [3, 1, 0, 2]]
+    own = anchors(covariance=covariance)
+    copies = own.copies(dict(reversed(named.items())), torch.tensor(order))
+    assert copies.keys() == ({MEAN} if covariance == "identity" else {MEAN, FACTOR})
+    for i, j in itertools.product(range(2), range(C)):
+        for part, name in own.parts.items():
+            assert torch.equal(copies[part][i, j], named[name(order[i][j])])
 
 
 @pytest.mark.parametrize("bad", [{"scale": 0}, {"variance": -1}, {"eps": -1}, {"colour": "red"}])

@@ -15,7 +15,6 @@ from flic.flower.federation_settings import FederationSettings
 from flic.flower.pooling import FIRST, PLACES, SPACE, SUMS, linked_method
 from flic.method_settings import LinkedConfig
 from flic.methods.flic.algorithm import Flic
-from flic.methods.flic.anchors import factor_name, mean_name
 from flic.methods.linked.disclosure import told_detail, told_of_map
 from flic.methods.linked.linked import Linked
 from flic.methods.linked.linked_client import LinkedClient
@@ -103,7 +102,7 @@ def _anchors_of_few(engine: Engine, server: ServerState, least: int) -> set[str]
     anchor_of = method.anchor_of(method.scheme.seen(context))[0].tolist()
     rows = method.scheme.rows_of_anchors(context, engine.clients[name])
     few = [anchor_of[c] for c, count in rows.items() if count < least]
-    return {name(anchor) for anchor in few for name in (mean_name, factor_name)}
+    return {name(anchor) for anchor in few for name in method.scheme.anchors.parts.values()}
 
 
 class LinkedSiloEngine:

@@ -20,7 +20,7 @@ from flic.engine.traffic import ClientTraffic, SentTensor
 from flic.errors import Diverged
 from flic.gaussians import Gaussian, wasserstein2_sq, wasserstein2_sq_interval
 from flic.methods.flic.algorithm import Flic
-from flic.methods.flic.anchors import FACTOR, MEAN, Anchors
+from flic.methods.flic.anchors import mean_name
 from flic.methods.flic.meta import MAP
 from flic.methods.flic.response import ByResponse
 from flic.methods.network import NetworkMethod
@@ -167,7 +167,7 @@ def _own_anchors(
     """The client's copy of the anchor of each of its classes; none for responses."""
     if not isinstance(method, Flic) or isinstance(method.scheme, ByResponse):
         return {}
-    copies = Anchors(shared[MEAN], shared.get(FACTOR)).gaussian(method.settings.anchors)
+    copies = method.scheme.anchors.gaussian(shared)
     meta_of = place.server.shared.get(MAP)
     return {c: copies[i, c if meta_of is None else int(meta_of[c])] for c in client.classes}
 
@@ -176,12 +176,12 @@ def _means(method: NetworkMethod, server: ServerState) -> dict[str, Tensor]:
     if not isinstance(method, Flic):
         return {}
     task = method.population.task
-    anchors = Anchors.of(server.shared, method.settings.anchors, method.scheme.num_anchors)
+    means = [server.shared[mean_name(c)] for c in range(method.scheme.num_anchors)]
     if isinstance(task, Regression):
         ends = (0, BINS - 1)
-        return {_bin_name(task, at): mean for at, mean in zip(ends, anchors.mean, strict=True)}
+        return {_bin_name(task, at): mean for at, mean in zip(ends, means, strict=True)}
     kind = "meta-class " if MAP in server.shared else ""
-    return {f"{kind}{c}": mean for c, mean in enumerate(anchors.mean)}
+    return {f"{kind}{c}": mean for c, mean in enumerate(means)}
 
 
 def _kept(private: Iterable[str], gone: set[str]) -> list[str]:

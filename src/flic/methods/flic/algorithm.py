@@ -13,15 +13,7 @@ from torch import Tensor
 
 from flic.data.stacked import StackedData
 from flic.method_settings import Duration, MethodSettings
-from flic.methods.flic.anchors import (
-    FACTOR,
-    MEAN,
-    Anchors,
-    barycentre_factor,
-    factor_name,
-    initial_anchors,
-    mean_name,
-)
+from flic.methods.flic.covariance import FACTOR
 from flic.methods.flic.meta import ByMetaClass
 from flic.methods.flic.response import ByResponse
 from flic.methods.flic.scheme import AnchorScheme, ByClass
@@ -60,8 +52,7 @@ class Flic(NetworkMethod):
 
     def init_server(self) -> ServerState:
         """α^(0), the anchors μ_c^(0), and further tensors that the scheme shares."""
-        anchors = initial_anchors(
-            self.settings.anchors,
+        anchors = self.scheme.anchors.initial(
             self.scheme.num_anchors,
             self.settings.embedding.latent_dim,
             rng=generator(self.seed, "server", "anchors"),
@@ -78,10 +69,10 @@ class Flic(NetworkMethod):
 
     def average(self, name: str, entries: Sequence[Entry], *, active: int) -> Tensor:
         """WassersteinBarycenter over the holders of an anchor.  Paper: steps 19-20."""
-        anchors = self.settings.anchors
-        if anchors.average_covariance == "barycentre" and name.endswith(".factor"):
-            return barycentre_factor(entries)
-        if name.startswith("anchor.") and anchors.average_over == "holders":
+        found = self.scheme.anchors.barycentre(name, entries)
+        if found is not None:
+            return found
+        if name.startswith("anchor.") and self.settings.anchors.average_over == "holders":
             return self.mean(entries)
         return super().average(name, entries, active=active)
 
@@ -121,15 +112,13 @@ class Flic(NetworkMethod):
     @property
     def anchors_see_all_rows(self) -> bool:
         """True for learnt covariances: those of few rows are too small.  Paper: Algorithm S1."""
-        return self.settings.anchors.covariance != "identity"
+        return FACTOR in self.apart_names()
 
     def each_shared(self, context: VisitContext) -> dict[str, Tensor]:
         """Copies of α and of the anchors, one per client."""
-        config = self.settings.anchors
-        anchors = Anchors.of(context.server.shared, config, self.scheme.num_anchors)
-        anchors = anchors.take(self.anchor_of(self.scheme.seen(context)))
-        factor = {} if anchors.factor is None else {FACTOR: anchors.factor}
-        return {**super().each_shared(context), MEAN: anchors.mean, **factor}
+        order = self.anchor_of(self.scheme.seen(context))
+        anchors = self.scheme.anchors.copies(context.server.shared, order)
+        return {**super().each_shared(context), **anchors}
 
     def anchor_of(self, data: StackedData) -> Int[Tensor, "clients classes"]:
         """Number of the anchor that stands for each class or meta-class, at each client."""
@@ -140,8 +129,7 @@ class Flic(NetworkMethod):
         alignment = self.settings.alignment
         if not (alignment.weight > 0 or alignment.calibration_weight > 0):
             return super().apart_names()
-        learnt = {MEAN} if self.settings.anchors.covariance == "identity" else {MEAN, FACTOR}
-        return super().apart_names() | learnt
+        return super().apart_names() | self.scheme.anchors.parts.keys()
 
     def extra_terms(self, inputs: LossInputs) -> Losses:
         """λ₁ and λ₂ terms of eq:PFL_ERM_reg."""
@@ -167,10 +155,9 @@ class Flic(NetworkMethod):
         if everyone == "participants":
             rows = dict.fromkeys(range(len(anchor_of)), len(data.train))
         for c, count in rows.items():
-            weight, own = self.client_weight(count), {mean_name: shared[MEAN]}
-            own |= {factor_name: shared[FACTOR]} if FACTOR in shared else {}
-            for name, copies in own.items():
-                entries[name(anchor_of[c])] = Entry(copies[client, c].clone(), weight)
+            for own, name in self.scheme.anchors.parts.items():
+                version = shared[own][client, c].clone()
+                entries[name(anchor_of[c])] = Entry(version, self.client_weight(count))
         return entries
 
     def score(self, context: VisitContext, private: Named, shared: Named, latent: Tensor) -> Tensor:

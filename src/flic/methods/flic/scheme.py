@@ -1,7 +1,8 @@
 """Anchor schemes: the part of FLIC that depends on the meaning of anchors.
 
 Paper: sec:methodo. `ByClass` is Algorithm 1's own: one anchor per class. Meta-classes (meta.py)
-and responses (response.py) are schemes beside it.
+and responses (response.py) are schemes beside it. The anchors of any scheme may have learnt
+covariances (covariance.py).
 """
 
 from abc import ABC, abstractmethod
@@ -18,7 +19,8 @@ from flic.data.task import Task
 from flic.errors import ConfigError
 from flic.gaussians import Gaussian
 from flic.method_settings import MethodSettings
-from flic.methods.flic.anchors import FACTOR, MEAN, Anchors
+from flic.methods.flic.anchors import MEAN, Anchors
+from flic.methods.flic.covariance import LearntCovariances
 from flic.methods.flic.targets import Target, Targets, transport_targets
 from flic.methods.protocol import Population, Stage, VisitContext
 from flic.networks.head import cross_entropy
@@ -38,6 +40,8 @@ class AnchorScheme(ABC):
         self, settings: MethodSettings, population: Population, *, dtype: torch.dtype
     ) -> None:
         self.settings, self.population, self.dtype = settings, population, dtype
+        is_fixed = settings.anchors.covariance == "identity"
+        self.anchors = (Anchors if is_fixed else LearntCovariances)(settings.anchors)
         is_whole = settings.anchors.average_covariance == "barycentre"
         if settings.training.average == "trimmed" and is_whole:
             raise ConfigError(
@@ -138,7 +142,7 @@ class ByClass(AnchorScheme):
 
     def predict(self, context: VisitContext, shared: Named, latent: Tensor) -> Tensor:
         del context
-        anchors = Anchors(shared[MEAN], shared.get(FACTOR)).gaussian(self.settings.anchors)
+        anchors = self.anchors.gaussian(shared)
         each = [anchors[:, c].log_density(latent) for c in range(self.num_anchors)]
         return torch.stack(each, dim=-1)
 
@@ -150,8 +154,7 @@ class ByClass(AnchorScheme):
         """Anchors of each client's own classes, slot by slot; unused slots hold any anchor."""
         clients = torch.arange(len(shared[MEAN]))[:, None]
         slots = self.seen(context).classes[: len(clients)].clamp_min(0)
-        anchors = Anchors(shared[MEAN], shared.get(FACTOR)).take((clients, slots))
-        return anchors.gaussian(self.settings.anchors)
+        return self.anchors.gaussian(shared)[clients, slots]
 
 
 def calibration_loss(
