@@ -11,6 +11,7 @@ from flic.gaussians.bures import polar_gram_blocks as polar_gram_blocks
 from flic.gaussians.bures import wasserstein2_sq as wasserstein2_sq
 from flic.gaussians.gaussian import Gaussian as Gaussian
 from flic.gaussians.inference import Interval as Interval
+from flic.gaussians.inference import bures_excess as bures_excess
 from flic.gaussians.inference import limit_variance as limit_variance
 from flic.gaussians.inference import wasserstein2_sq_interval as wasserstein2_sq_interval
 from flic.gaussians.sqrtm import inv_sqrtm as inv_sqrtm
@@ -26,6 +27,7 @@ __all__ = [
     "affine_map",
     "block_nuclear_norm",
     "bures_barycentre",
+    "bures_excess",
     "bures_sq",
     "factor_average",
     "inv_sqrtm",

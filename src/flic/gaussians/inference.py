@@ -99,12 +99,22 @@ def _unbiased_moments(x: Float[Tensor, "*batch n k"]) -> Gaussian:
 def _bias(nu: Gaussian, anchor: Gaussian, n: int) -> Float[Tensor, "..."]:
     """Expected excess of W₂² at unbiased moments of n rows, up to order 1/n.
 
-    The mean adds tr Σ / n. The covariance adds half the second derivative of −2 tr(S^½) with
-    S = Σ_c^½ Σ Σ_c^½, whose estimate is Wishart: in the eigenbasis of S its entry (i, j) has the
-    variance (1 + δ_ij) λ_i λ_j / (n − 1). The singular values a of GᵀF are the roots of the λ.
+    The mean adds tr Σ / n to that of the covariance.
+    """
+    return nu.trace() / n + bures_excess(nu, anchor, n)
+
+
+@torch.no_grad()
+def bures_excess(nu: Gaussian, anchor: Gaussian, n: int) -> Float[Tensor, "..."]:
+    """Expected excess of the squared Bures distance at covariances of n rows, up to order 1/n.
+
+    For Gaussian rows of ν; the distance is to the anchor. It is half the second derivative of
+    −2 tr(S^½) with S = Σ_c^½ Σ Σ_c^½, whose estimate is Wishart: in the eigenbasis of S its entry
+    (i, j) has the variance (1 + δ_ij) λ_i λ_j / (n − 1). The singular values a of GᵀF are the
+    roots of the λ.
     """
     _, a, _ = svd(anchor.dense_root().mT @ nu.dense_root())
     sums = a[..., :, None] + a[..., None, :]
     pairs = a[..., :, None] * a[..., None, :] / sums.clamp(min=torch.finfo(a.dtype).tiny)
     curvature = pairs.sum((-2, -1)) + a.sum(-1) / 2
-    return nu.trace() / n + curvature / (2 * (n - 1))
+    return curvature / (2 * (n - 1))

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from flic.data.batches import BatchPlan
 from flic.data.stacked import StackedData
 from flic.method_settings import Duration, MethodSettings
 from flic.methods.flic.covariance import FACTOR
@@ -113,6 +114,17 @@ class Flic(NetworkMethod):
     def anchors_see_all_rows(self) -> bool:
         """True for learnt covariances: those of few rows are too small.  Paper: Algorithm S1."""
         return FACTOR in self.apart_names()
+
+    def train_shared(
+        self, context: VisitContext, plan: BatchPlan, private: Named, shared: Named
+    ) -> dict[str, Tensor]:
+        """Each client's version of α and of the anchors.  Paper: steps 13-14."""
+        if self.anchors_see_all_rows and len(plan):
+            batch = plan.batch(0)
+            phi = self.phi(context, private, shared)
+            latent = context.stack.embedding.apply(phi, batch.x, rows=batch.row_counts)
+            shared = {**shared, **self.scheme.before_anchors(context, shared, latent, batch)}
+        return super().train_shared(context, plan, private, shared)
 
     def each_shared(self, context: VisitContext) -> dict[str, Tensor]:
         """Copies of α and of the anchors, one per client."""

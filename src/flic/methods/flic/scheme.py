@@ -20,7 +20,7 @@ from flic.errors import ConfigError
 from flic.gaussians import Gaussian
 from flic.method_settings import MethodSettings
 from flic.methods.flic.anchors import MEAN, Anchors
-from flic.methods.flic.covariance import LearntCovariances
+from flic.methods.flic.covariance import STRETCH, LearntCovariances, stretches
 from flic.methods.flic.targets import Target, Targets, transport_targets
 from flic.methods.protocol import Population, Stage, VisitContext
 from flic.networks.head import cross_entropy
@@ -96,6 +96,13 @@ class AnchorScheme(ABC):
     def rows_of_anchors(self, context: VisitContext, client: ClientData) -> Mapping[int, int]:
         """Training rows of a client behind each of its anchors."""
 
+    def before_anchors(
+        self, context: VisitContext, shared: Named, latent: Tensor, batch: Batch
+    ) -> dict[str, Tensor]:
+        """Tensors that the loss needs beside the shared ones to train learnt covariances."""
+        del context, shared, latent, batch
+        return {}
+
     def noise(
         self, context: VisitContext, batch: Batch, nums: Sequence[int]
     ) -> Float[Tensor, "clients slots num k"]:
@@ -119,12 +126,17 @@ class ByClass(AnchorScheme):
     def targets(
         self, context: VisitContext, shared: Named, latent: Tensor, batch: Batch
     ) -> Targets:
-        anchors = self.slot_anchors(context, shared)
+        anchors, stretch = self.slot_anchors(context, shared), shared.get(STRETCH)
         if self.settings.alignment.target == "closed-form":
-            return transport_targets(latent, batch, Target.of(anchors))
+            return transport_targets(latent, batch, Target.of(anchors), stretch)
         # As the authors' program does: as many samples of the anchor as there are rows.
         samples = anchors.reparameterise(self.noise(context, batch, batch.row_counts))
-        return transport_targets(latent, batch, Target.of_samples(samples, batch.counts))
+        return transport_targets(latent, batch, Target.of_samples(samples, batch.counts), stretch)
+
+    def before_anchors(
+        self, context: VisitContext, shared: Named, latent: Tensor, batch: Batch
+    ) -> dict[str, Tensor]:
+        return {STRETCH: stretches(latent, batch, self.slot_anchors(context, shared))}
 
     def calibration(
         self, context: VisitContext, shared: Named, apply: Apply, batch: Batch

@@ -53,9 +53,15 @@ class Targets:
 
 
 def transport_targets(
-    latent: Float[Tensor, "clients rows k"], batch: Batch, target: Target
+    latent: Float[Tensor, "clients rows k"],
+    batch: Batch,
+    target: Target,
+    stretch: Float[Tensor, "clients slots"] | None = None,
 ) -> Targets:
-    """Transport images of each row on its class's target, differentiable in the target only."""
+    """Transport images of each row on its class's target, differentiable in the target only.
+
+    A stretch makes a class's images, and the cross term, so many times as long.
+    """
     root = target.root
     spread = batch.mass.clamp_min(1e-30).sqrt()[..., None]  # 1/√n_c
     with torch.no_grad():
@@ -64,6 +70,8 @@ def transport_targets(
         # P of centred rows is centred. Where all rows of a class are equal, only rounding is
         # left, and P is an arbitrary direction, the same for all rows: centring removes it.
         polar = _centred(polar, batch)
+        if stretch is not None:
+            polar = polar * torch.bmm(batch.member, stretch[..., None])
     reach = _times_root(polar, _transposed(root), batch)  # P_r Fᵀ
     rows = torch.bmm(batch.member, target.mean) + reach / spread
     trace = (target.trace * (batch.counts > 0)).sum(1)
