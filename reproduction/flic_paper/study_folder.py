@@ -9,7 +9,6 @@ OUT/
   NAME.png         each figure
 """
 
-import fcntl
 import json
 import multiprocessing
 import os
@@ -29,7 +28,7 @@ from flic.config import validate
 from flic.digests import environment
 from flic.engine.runners import leave_with_parent
 from flic.errors import ConfigError, FlicError, RunFolderError
-from flic.files import read_json, write_atomically, write_json
+from flic.files import lock, read_json, write_atomically, write_json
 from flic_paper.studies import STUDIES
 from flic_paper.study import Cell, CellContext, Scope, Study
 
@@ -144,12 +143,7 @@ def alone_at(place: Path) -> Generator[bool]:
     """Lock a cell inside the block; False if another process has it."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with place.with_name(f".{place.name}.lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
+        yield lock(file)
 
 
 def finished(study: Study, scope: Scope, folder: Path) -> dict[str, dict[str, Any]]:

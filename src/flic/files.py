@@ -1,4 +1,4 @@
-"""Files: bounded reading, atomic writing, folder locks; only the owner has access."""
+"""Files: bounded reading, atomic writing, locks; only the owner has access."""
 
 import errno
 import fcntl
@@ -152,7 +152,12 @@ def write_atomically(path: Path, content: bytes, *, mode: int = PRIVATE) -> None
 
 def write_json(path: Path, value: object) -> None:
     """Write plain values as a JSON file, whole."""
-    write_atomically(path, json.dumps(value, indent=1, ensure_ascii=False).encode())
+    write_atomically(path, json_bytes(value))
+
+
+def json_bytes(value: object) -> bytes:
+    """Plain values as the content of a JSON file."""
+    return json.dumps(value, indent=1, ensure_ascii=False).encode()
 
 
 def open_with(path: Path, how: str, *, mode: int = PRIVATE, **options: Any) -> IO[Any]:
@@ -170,20 +175,42 @@ def make_folder(folder: Path) -> None:
 @contextmanager
 def alone_in(folder: Path, *, patience_s: float = 0.0) -> Generator[None]:
     """Lock a folder against a second process; the lock ends with the process that holds it."""
-    until = time.monotonic() + patience_s
     with open_with(folder / ".lock", "w") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= until:
-                    raise RunFolderError(
-                        f"{folder} is being worked on by another process; expected to be alone "
-                        "there. Wait for it to end, or stop it."
-                    ) from None
-                time.sleep(0.2)
+        if not lock(file, patience_s=patience_s):
+            raise RunFolderError(
+                f"{folder} is being worked on by another process; expected to be alone there. Wait "
+                "for it to end, or stop it."
+            )
         yield
+
+
+def is_worked_on(folder: Path) -> bool:
+    """Return whether a process is `alone_in` the folder."""
+    with open_with(folder / ".lock", "w") as file:
+        return is_locked(file)
+
+
+def lock(file: IO[Any] | int, *, patience_s: float = 0.0) -> bool:
+    """Lock an open file until it is closed; False if another process keeps it all that time."""
+    until = time.monotonic() + patience_s
+    while not _takes(file, fcntl.LOCK_EX):
+        if time.monotonic() >= until:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def is_locked(file: IO[Any]) -> bool:
+    """Return whether another process has locked an open file; the caller closes it at once."""
+    return not _takes(file, fcntl.LOCK_SH)  # shared, so that two who look do not meet each other
+
+
+def _takes(file: IO[Any] | int, kind: int) -> bool:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _sync_folder(folder: Path) -> None:

@@ -4,19 +4,20 @@ Both places have the same files under the same names, and one reader. Nothing is
 and a cached file is read only if it matches its checksum.
 """
 
-import hashlib
+import io
 import os
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from http.client import HTTPException
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
 
 import numpy as np
 
+from flic.digests import digest
 from flic.errors import DataError
+from flic.files import write_atomically
 
 Arrays = dict[str, np.ndarray]
 
@@ -110,19 +111,12 @@ def save_arrays(name: str, arrays: Mapping[str, np.ndarray], folder: Path) -> Pa
     """
     path = folder / _FILES[name]
     path.parent.mkdir(parents=True, exist_ok=True)
-    with NamedTemporaryFile(dir=path.parent, prefix=".unfinished-", delete=False) as file:
-        unfinished = Path(file.name)
-    try:
-        with unfinished.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        # Added to those of earlier versions: the old file stays valid until it is replaced.
-        with _checksum_file(path).open("a", encoding="ascii") as checksums:
-            checksums.write(_checksum(unfinished) + "\n")
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    content = io.BytesIO()
+    np.savez_compressed(content, allow_pickle=False, **arrays)
+    # Added to those of earlier versions: the old file stays valid until it is replaced.
+    with _checksum_file(path).open("a", encoding="ascii") as checksums:
+        checksums.write(digest(content.getvalue()) + "\n")
+    write_atomically(path, content.getvalue())
     return path
 
 
@@ -130,16 +124,11 @@ def _checksum_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.sha256")
 
 
-def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _refuse_damaged(path: Path) -> None:
     """Refuse a cached file that does not match its checksum."""
     beside = _checksum_file(path)
     sound = beside.read_text(errors="replace").split() if beside.is_file() else []
-    if _checksum(path) not in sound:
+    if digest(path.read_bytes()) not in sound:
         raise DataError(
             f"Cached file '{path}' is damaged: it got changed, or the checksum in '{beside.name}' "
             "was lost; expected the file as it was written. Delete both, and the next run fetches "

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from flic.files import open_with
+
 LOG = "log.jsonl"
 
 
@@ -14,8 +16,7 @@ def note(folder: Path, event: str, **facts: Any) -> None:
     """Add one line to the folder's log, and have it on the disk."""
     line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "event": event, **facts}
     # Reasons of failures may quote rows: nobody else may read them.
-    own = os.open(folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    with os.fdopen(own, "ab") as file:
+    with open_with(folder / LOG, "ab") as file:
         file.write(json.dumps(line).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())

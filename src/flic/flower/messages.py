@@ -4,7 +4,6 @@ Tensors travel as raw little-endian numbers under their names. Nothing of an ans
 what it says it is: sizes, names, shapes and types are looked at before a number is read.
 """
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from flic.engine.engine import EVALUATE
 from flic.errors import FederationError, IncompatibleUpdate
+from flic.files import parse_json
 from flic.flower.exchange import Reply, Request
 from flic.flower.federation_settings import (
     LARGEST,
@@ -77,13 +77,13 @@ def read_request(content: RecordDict) -> Request:
         if not _RUN.fullmatch(run):  # it names a folder
             raise ValueError("the run has no proper name")
         round = _of(int, facts["round"])
-        settings = json.loads(_of(str, facts["settings"]))
+        settings = parse_json(_of(str, facts["settings"]))
         refused = _of(str, facts["refused"]) if "refused" in facts else None
         holders = tuple(_of(int, n) for n in _of(list, facts.get("holders", [])))
         tensors = {name: _unpack(array) for name, array in shared.items()}
         settings = federation_settings(settings, source="settings of the federation")
         _refuse_no_round(round, settings)
-    except (KeyError, ValueError, RecursionError) as error:
+    except (KeyError, ValueError) as error:
         raise FederationError(
             f"a request cannot be read ({error}); expected one of "
             "flic's coordinator. Give coordinator and silos the same version of flic."

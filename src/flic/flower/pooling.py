@@ -10,7 +10,6 @@ DIR/pooled/NAME.safetensors   its sums, until the run is done: if a silo fails l
                               begin anew as if it had never been there
 """
 
-import hashlib
 import hmac
 import json
 import re
@@ -28,7 +27,8 @@ from torch import Tensor
 
 from flic.data.schema import FeatureSchema, SharedFeatures
 from flic.data.task import Regression
-from flic.files import write_atomically, write_json
+from flic.digests import digest
+from flic.files import parse_json, write_atomically, write_json
 from flic.flower.federation_settings import FederationSettings
 from flic.flower.members import damaged, read_object
 from flic.method_settings import MethodSettings
@@ -58,8 +58,8 @@ PLACES = "links.places"
 def feature_keys(salt: str, names: Iterable[str]) -> tuple[str, ...]:
     """Keys for features' names on the wire: equal for equal names and salts."""
     secret = bytes.fromhex(salt)
-    digests = (hmac.new(secret, name.encode(), hashlib.sha256).hexdigest() for name in names)
-    return tuple(digest[:KEY_BYTES] for digest in digests)
+    digests = (hmac.new(secret, name.encode(), "sha256").hexdigest() for name in names)
+    return tuple(own[:KEY_BYTES] for own in digests)
 
 
 def are_keys(keys: Sequence[str]) -> bool:
@@ -251,7 +251,7 @@ class Pooling:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _file(self, name: str, suffix: str) -> Path:
-        return self.folder / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.{suffix}"
+        return self.folder / f"{digest(name.encode())[:16]}.{suffix}"
 
     def _keys(self, name: str) -> tuple[str, ...]:
         """Keys of all features of a silo."""
@@ -266,7 +266,7 @@ class Pooling:
         path = self._file(name, "safetensors")
         try:
             with safe_open(path, "pt") as file:
-                keys = tuple(json.loads(file.metadata()["keys"]))
+                keys = tuple(parse_json(file.metadata()["keys"]))
                 return keys, {n: file.get_tensor(n) for n in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             raise damaged(path, error) from error

@@ -19,7 +19,7 @@ from safetensors.torch import save
 
 from flic.data.client_data import Split
 from flic.errors import FederationError, RunFolderError
-from flic.files import write_atomically
+from flic.files import parse_json, write_atomically
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
@@ -133,7 +133,7 @@ class SumsHistory:
 def _load(path: Path) -> Cells:
     try:
         with safe_open(path, "np") as file:
-            features = json.loads(file.metadata()["features"])
+            features = parse_json(file.metadata()["features"])
             digests = file.get_tensor("digests").view(np.uint64)
             return Cells(tuple(features), digests, file.get_tensor("classes"))
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:

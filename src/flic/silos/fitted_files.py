@@ -1,6 +1,5 @@
 """Files of a fitted federation: their contents as bytes by name, and a federation from them."""
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -14,7 +13,7 @@ from flic.data.schema import SharedFeatures
 from flic.data.task import Classification, Regression, Task
 from flic.digests import digest, digest_of
 from flic.engine.journal import stored
-from flic.files import parse_json
+from flic.files import json_bytes, parse_json
 from flic.notation import json_values
 from flic.silos.card import model_card
 from flic.silos.choice import CandidatePrior
@@ -203,4 +202,4 @@ def _task(facts: Mapping[str, Any]) -> Task:
 
 
 def _json(value: object) -> bytes:
-    return json.dumps(json_values(value), indent=1, ensure_ascii=False, allow_nan=False).encode()
+    return json_bytes(json_values(value))

@@ -3,8 +3,6 @@
 Between the commands an operator types and the programs of Flower that do the work.
 """
 
-import fcntl
-import json
 import os
 import signal
 import subprocess
@@ -16,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from flic.errors import FederationError
+from flic.files import is_locked, parse_json, read_bytes
 
 HERE = Path(__file__).parent
 PROGRAMS = Path(sys.executable).parent
@@ -61,7 +60,7 @@ def ask_flower(home: Path, *arguments: str, seconds: float = 120) -> dict[str, A
             "Is the machine very busy? Try again."
         ) from None
     try:
-        answer = json.loads(done.stdout)
+        answer = parse_json(done.stdout)
     except ValueError:
         answer = {"error-message": (done.stderr or done.stdout).strip()}
     if not answer.get("success"):
@@ -86,12 +85,7 @@ class Service:
         if not self.pid_file.exists():
             return None
         with self.pid_file.open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                content = file.read()
-                return json.loads(content) if content else {}
-        return None
+            return parse_json(file.read() or b"{}") if is_locked(file) else None
 
     @property
     def running(self) -> bool:
@@ -103,7 +97,7 @@ class Service:
         """True if its supervisor ended without being asked to."""
         if self.running or not self.pid_file.exists():
             return False
-        return "pid" in json.loads(self.pid_file.read_bytes() or b"{}")
+        return "pid" in parse_json(read_bytes(self.pid_file) or b"{}")
 
     def has_lost_a_process(self) -> bool:
         """Return whether a process that the program started has ended, where the system tells."""

@@ -6,13 +6,13 @@ with no run whose app or SuperLink was killed. So wherever a run is wanted and n
 new one is begun, which goes on after the last finished round.
 """
 
-import fcntl
 import sys
 import time
 from logging import getLogger
 from pathlib import Path
 
 from flic.errors import FederationError
+from flic.files import is_worked_on
 from flic.flower.log import note
 from flic.flower.ops.processes import Service, ask_flower
 from flic.flower.run_request import clear_request, is_requested
@@ -48,7 +48,7 @@ class Restarter:
         """Begin the run if it is wanted and nobody works on it."""
         if not is_requested(self._folder):
             self._starting, self._tries = None, 0
-        elif _is_worked_on(self._folder):
+        elif is_worked_on(self._folder):
             self._starting = None
         elif not self._is_starting():
             self._begin()
@@ -87,16 +87,6 @@ class Restarter:
         )
         note(self._folder, "stopped", message=message)
         clear_request(self._folder)
-
-
-def _is_worked_on(folder: Path) -> bool:
-    """Return whether an app does rounds: it holds a lock meanwhile."""
-    with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 def _finished(folder: Path) -> int:

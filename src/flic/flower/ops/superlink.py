@@ -7,12 +7,10 @@ in the file KEYS (public key → name). In front of it a listener (`listener.py`
 open, and PER_OWNER of one address or silo. The other arguments are flower-superlink's own.
 """
 
-import json
 import socket
 import sys
 from base64 import b64decode
 from contextlib import suppress
-from hashlib import sha256
 from ipaddress import ip_address
 from logging import getLogger, lastResort
 from pathlib import Path
@@ -30,6 +28,8 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from flic.digests import digest
+from flic.files import read_json
 from flic.flower.ops.listener import PEER, Limits, Listener, Server, within_descriptors
 from flic.flower.ops.quota import Quota
 from flic.flower.patches import serve_with
@@ -153,7 +153,7 @@ class Gate:
         if line is None:
             return f"{_address(scope)}, with something that is no key"
         name = self._known().get(line, "unknown")
-        fingerprint = sha256(b64decode(line.split()[1])).hexdigest()[:16]
+        fingerprint = digest(b64decode(line.split()[1]))[:16]
         return f"{_address(scope)}, silo {name}, key {fingerprint}"
 
     def _silo(self, scope: Scope) -> str | None:
@@ -164,7 +164,7 @@ class Gate:
     def _known(self) -> dict[str, str]:
         if self._keys is None or not self._keys.exists():
             return {}
-        return json.loads(self._keys.read_bytes())
+        return read_json(self._keys)
 
 
 def is_local(peer: str) -> bool:

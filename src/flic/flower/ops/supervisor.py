@@ -5,7 +5,6 @@ number for it. Whatever the first command leaves behind ends before that starts 
 """
 
 import ctypes
-import fcntl
 import json
 import os
 import shutil
@@ -15,6 +14,8 @@ import sys
 import time
 from pathlib import Path
 from types import FrameType
+
+from flic.files import PRIVATE, lock
 
 FIRST_WAIT, LONGEST_WAIT = 1.0, 20.0
 SETTLED = 60.0  # seconds after which a failure counts as the first again
@@ -162,17 +163,10 @@ class Supervisor:
 
 def _locked(path: Path) -> int:
     """A handle of the file with the lock that says that we live."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    os.set_inheritable(handle, False)
-    until = time.monotonic() + 2
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return handle
-        except BlockingIOError:  # somebody may just be looking whether it is held
-            if time.monotonic() > until:
-                sys.exit(f"{path} is held by another supervisor")
-            time.sleep(0.05)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE)
+    if not lock(handle, patience_s=2):  # somebody may just be looking whether it is held
+        sys.exit(f"{path} is held by another supervisor")
+    return handle
 
 
 def _control(option: int, value: int) -> None:
