@@ -13,6 +13,7 @@ from typing import Any
 from flic.config import RunConfig
 from flic.errors import OtherRun
 from flic.runs import run_folder
+from flic.runs.loaded import Loaded
 from flic.runs.metrics import Outcome, Scores, scores_at, validation_score
 from flic.runs.run_folder import Finished
 from flic_paper.arms import Arm, Changes, configure, revision
@@ -68,7 +69,8 @@ def _one(config: RunConfig, folder: Path, context: CellContext) -> Finished:
 
 
 def _go_on(config: RunConfig, folder: Path, context: CellContext) -> Finished:
-    loaded = run_folder.begin(folder, config)
+    loaded = Loaded.of(config)
+    run_folder.begin(folder, loaded)
 
     def on_step(record: Mapping[str, Any], total: int, done: int) -> None:
         context.tell(f"step {done} of {total}")

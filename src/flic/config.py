@@ -66,8 +66,8 @@ class RunConfig(MethodSettings):
 
     def for_method(self, method: str, *, seed: int) -> "RunConfig":
         """The same run with another method and seed; `methods.NAME` overrides apply."""
-        if (method, seed) == (self.method, self.seed) and method not in self.methods:
-            return self
+        if method == self.method and method not in self.methods:
+            return self.model_copy(update={"seed": seed})
         raw = self.model_dump(mode="json")
         own = raw["methods"].get(method, {})
         common = [key for key in COMMON if key in own]

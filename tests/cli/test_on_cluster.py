@@ -14,6 +14,7 @@ from flic.engine.cluster import open_cluster
 from flic.errors import DataError
 from flic.runs import run_folder
 from flic.runs.cluster_runs import finish
+from flic.runs.loaded import Loaded
 from flic_paper.problems.store import save_arrays
 from runs.made_trials import changed, trials
 
@@ -84,9 +85,10 @@ def test_a_comparison(flic_here, cluster, config, tmp_path):
 
 def test_finished_runs_of_a_comparison_are_kept(flic_here, cluster, config, tmp_path):
     folder, settings = tmp_path / "all", load_config(config, [])
-    each = {
-        folder / f"{name}-seed0": settings.for_method(name, seed=0) for name in ("lda", "local")
-    }
+    each = [
+        (folder / f"{name}-seed0", Loaded.of(settings.for_method(name, seed=0)))
+        for name in ("lda", "local")
+    ]
     with open_cluster(cluster.address) as opened:
         work = finish(opened, each)
         first, _ = next(work)
@@ -107,7 +109,7 @@ def test_a_worker_must_have_the_data(cluster, tmp_path, monkeypatch):
 
     def refusal():
         with open_cluster(cluster.address) as opened, pytest.raises(DataError) as caught:
-            list(finish(opened, {tmp_path / "run": settings}))
+            list(finish(opened, [(tmp_path / "run", Loaded.of(settings))]))
         return str(caught.value)
 
     assert refusal().startswith("worker tcp://127.0.0.1:")

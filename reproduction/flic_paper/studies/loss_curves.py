@@ -24,6 +24,7 @@ from flic.method_settings import TrainingConfig
 from flic.methods.flic.algorithm import FlicHL
 from flic.methods.protocol import Visit, VisitContext
 from flic.networks.descent import Losses, LossFn
+from flic.runs.loaded import data_of
 from flic.settings import merge
 from flic.shapes import Named
 from flic_paper.study import Cell, CellContext, Results, Scope, Study, Table, Value
@@ -93,7 +94,7 @@ class _Traced(FlicHL):
 
 def _trace(config: RunConfig, context: CellContext) -> dict[str, Any]:
     """Losses per visit and epoch of the most visited clients, and the visits' rounds."""
-    data = config.data.make(seed=config.seed)
+    data = data_of(config)
     clients = Clients(data, config.embedding, dtype=torch.float32)
     method = _Traced(config, clients.population, seed=config.seed, dtype=torch.float32)
     engine = Engine(method, clients, config.seed)

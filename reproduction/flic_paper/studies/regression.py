@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from flic.config import RunConfig, resolve
 from flic.runs.comparison import Cell as Ran
 from flic.runs.comparison import Row, compare
+from flic.runs.loaded import data_of
 from flic.runs.metrics import Outcome, Scores
 from flic.runs.run_folder import simulate
 from flic.settings import merge
@@ -70,7 +71,7 @@ def _run(config: RunConfig, method: str, seed: int, context: CellContext) -> dic
     name, changes = _VARIANTS.get(method, (method, {}))
     raw = merge(config.model_dump(mode="json"), {"methods": {name: changes}})
     own = resolve(raw, source="the regression study").for_method(name, seed=seed)
-    data = own.data.make(seed=seed)
+    data = data_of(own)
     started = time.perf_counter()
     outcome = simulate(own, data)
     known = [client.ceiling for client in data.clients if client.ceiling is not None]

@@ -20,6 +20,7 @@ from flic.engine.engine import Engine, Job
 from flic.gaussians import Gaussian, wasserstein2_sq
 from flic.methods.flic.anchors import mean_name
 from flic.notation import counted
+from flic.runs.loaded import data_of
 from flic_paper.study import WHICH, Cell, CellContext, Results, Scope, Study, Table, Value, listed
 
 if TYPE_CHECKING:
@@ -65,8 +66,8 @@ def _engine(epochs: int, seed: int) -> Engine:
     """Three clients of "linear mapping", three of five classes each."""
     data = {"problem": "linear-mapping", "variant": "appendix", "num_clients": _CLIENTS}
     data |= {"num_classes": _CLASSES, "train_rows_per_class": 200, "test_rows_per_class": 200}
-    config = resolve({"data": data, "pretraining": {"epochs": epochs}})
-    return Engine.of("flic-class", config, config.data.make(seed=seed), seed=seed)
+    config = resolve({"data": data, "pretraining": {"epochs": epochs}, "seed": seed})
+    return Engine.of("flic-class", config, data_of(config), seed=seed)
 
 
 def _latent(

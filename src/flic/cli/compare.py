@@ -1,7 +1,6 @@
 """`flic compare`: compares several methods and seeds on the same federations."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from flic.config import RunConfig
     from flic.engine.cluster import Cluster
     from flic.runs.comparison import Row
+    from flic.runs.loaded import Loaded
     from flic.runs.run_folder import Finished
 
     Cells = Mapping[tuple[str, int], RunConfig]  # by method and seed
@@ -62,6 +62,7 @@ def compare(
     if reference not in names:
         raise ConfigError(f"--reference: got {reference!r}; expected one of --methods {methods}.")
     from flic.config import load_config
+    from flic.runs.loaded import Loaded, load_each, refuse_impossible
 
     settings = load_config(config, set_ or [])
     folder = out or default_folder("compare")
@@ -69,50 +70,51 @@ def compare(
         (name, seed): settings.for_method(name, seed=seed) for seed, name in product(numbers, names)
     }
     with connected(cluster, workers=workers) as opened:
-        _refuse_impossible([cells[name, numbers[0]] for name in names])
+        first = Loaded.of(cells[names[0], numbers[0]])
+        refuse_impossible(load_each([cells[name, numbers[0]] for name in names], first))
         if opened is None:
-            done = _run_here(folder, cells, workers=workers, quiet=quiet)
+            done = _run_here(folder, cells, first, workers=workers, quiet=quiet)
         else:
-            done = _run_there(opened, folder, cells, quiet=quiet)
+            done = _run_there(opened, folder, cells, first, quiet=quiet)
     _compare(done, settings.data.problem, reference, folder)
     say(f"runs and comparison.json: {folder}")
-
-
-def _refuse_impossible(each: "Sequence[RunConfig]") -> None:
-    from flic.runs.loaded import Loaded, refuse_impossible
-
-    first = Loaded.of(each[0])  # all have the same data
-    refuse_impossible(replace(first, config=own) for own in each)
 
 
 def _place(folder: Path, name: str, seed: int) -> Path:
     return folder / f"{name}-seed{seed}"
 
 
-def _run_here(folder: Path, cells: "Cells", *, workers: int, quiet: bool) -> "Done":
+def _run_here(
+    folder: Path, cells: "Cells", first: "Loaded", *, workers: int, quiet: bool
+) -> "Done":
     """All runs, one after another."""
+    from flic.runs.loaded import load_each
+
     done: Done = {}
-    for (name, seed), own in cells.items():
+    for cell, loaded in zip(cells, load_each(cells.values(), first), strict=True):
         tell = not done  # every method has the same data, and so the same notices
-        place = _place(folder, name, seed)
-        done[name, seed] = _run(place, own, workers=workers, quiet=quiet, tell=tell)
+        done[cell] = _run(_place(folder, *cell), loaded, workers=workers, quiet=quiet, tell=tell)
     return done
 
 
-def _run_there(cluster: "Cluster", folder: Path, cells: "Cells", *, quiet: bool) -> "Done":
+def _run_there(
+    cluster: "Cluster", folder: Path, cells: "Cells", first: "Loaded", *, quiet: bool
+) -> "Done":
     """All runs, those that are left to do side by side on a cluster."""
     from flic.runs.cluster_runs import finish
+    from flic.runs.loaded import load_each
 
     places = {_place(folder, *cell): cell for cell in cells}
-    left = {p: cells[cell] for p, cell in places.items() if not (p / "summary.json").exists()}
+    left = [place for place in places if not (place / "summary.json").exists()]
+    runs = zip(left, load_each([cells[places[p]] for p in left], first), strict=True)
     done: Done = {}
     with StepDisplay("runs on the cluster", quiet=quiet) as display:
-        for place, finished in finish(cluster, left):
+        for place, finished in finish(cluster, runs):
             done[places[place]] = finished
             display.advance(len(done), len(left), place.name)
-    kept = {cell: place for place, cell in places.items() if place not in left}
-    for cell, place in kept.items():
-        done[cell] = _run(place, cells[cell], workers=1, quiet=True, tell=False)
+    kept = [cell for cell in cells if cell not in done]
+    for cell, loaded in zip(kept, load_each([cells[c] for c in kept], first), strict=True):
+        done[cell] = _run(_place(folder, *cell), loaded, workers=1, quiet=True, tell=False)
     if not quiet:
         show_notices(done[next(iter(cells))])
     return {cell: done[cell] for cell in cells}
@@ -160,13 +162,11 @@ def parse_seeds(text: str) -> list[int]:
     return list(dict.fromkeys(numbers)) if "," in text else list(range(numbers[0]))
 
 
-def _run(
-    folder: Path, settings: "RunConfig", *, workers: int, quiet: bool, tell: bool
-) -> "Finished":
+def _run(folder: Path, loaded: "Loaded", *, workers: int, quiet: bool, tell: bool) -> "Finished":
     """One run, new, resumed or already finished."""
     from flic.runs import run_folder
 
-    loaded = run_folder.begin(folder, settings)
+    run_folder.begin(folder, loaded)
     return show_run(folder, loaded, workers=workers, quiet=quiet, tell=tell)
 
 

@@ -4,11 +4,10 @@ The command alone writes, so the folder need not be shared with the workers.
 """
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from flic.config import RunConfig
 from flic.engine.cluster import Cluster
 from flic.files import alone_in, make_folder, write_atomically
 from flic.runs import run_folder
@@ -19,14 +18,17 @@ Files = list[tuple[str, bytes]]
 """Files of a finished run: path below its folder, and content."""
 
 
-def finish(cluster: Cluster, runs: Mapping[Path, RunConfig]) -> Iterator[tuple[Path, Finished]]:
+def finish(
+    cluster: Cluster, runs: Iterable[tuple[Path, Loaded]]
+) -> Iterator[tuple[Path, Finished]]:
     """Folder and outcome of each run, as it is done; a run begun in its folder is begun anew."""
     begun: dict[int, tuple[Path, Loaded]] = {}
 
     def texts() -> Iterator[tuple[str]]:
-        for number, (folder, config) in enumerate(runs.items()):
-            begun[number] = folder, run_folder.begin(folder, config)
-            yield (begun[number][1].text,)
+        for number, (folder, loaded) in enumerate(runs):
+            run_folder.begin(folder, loaded)
+            begun[number] = folder, loaded
+            yield (loaded.text,)
 
     for number, files in cluster.as_done(do_run, texts()):
         folder, loaded = begun.pop(number)

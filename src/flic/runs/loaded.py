@@ -1,8 +1,8 @@
 """A run about to start or to go on: its configuration, its data, and its engine."""
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from flic.config import RunConfig, validate
@@ -44,6 +44,16 @@ class Loaded:
     def recipe(self) -> Recipe:
         """The making of the engine on a worker of a cluster."""
         return Recipe(engine_from, self.text)
+
+
+def load_each(configs: Iterable[RunConfig], last: Loaded) -> Iterator[Loaded]:
+    """Runs one after another; each shares the data of the last one with its problem and seed."""
+    for config in configs:
+        if (config.data, config.seed) == (last.config.data, last.config.seed):
+            last = replace(last, config=config)
+        else:
+            last = Loaded.of(config)
+        yield last
 
 
 def loaded_from(text: str) -> Loaded:

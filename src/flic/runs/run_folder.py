@@ -85,6 +85,26 @@ def create(folder: Path, config: RunConfig) -> Loaded:
         RunFolderError: the folder holds files.
         ConfigError: the run cannot start.
     """
+    _refuse_occupied(folder)
+    loaded = Loaded.of(config)
+    _make(folder, loaded)
+    return loaded
+
+
+def begin(folder: Path, loaded: Loaded) -> None:
+    """Make a folder for a run, or accept one that already has the same run."""
+    if not (folder / "config.json").exists():
+        _refuse_occupied(folder)
+        _make(folder, loaded)
+    elif (held := read_config(folder)) != loaded.config:
+        changes = differences(held.model_dump(mode="json"), loaded.config.model_dump(mode="json"))
+        raise RunFolderError(
+            f"{folder} holds a run with other settings ({changes}); expected the same or "
+            "an empty folder. Choose another folder with --out."
+        )
+
+
+def _refuse_occupied(folder: Path) -> None:
     # Temporary files of an interrupted write do not count.
     if folder.exists() and (
         not folder.is_dir() or any(not path.match(".*.tmp") for path in folder.iterdir())
@@ -94,26 +114,13 @@ def create(folder: Path, config: RunConfig) -> Loaded:
             f"output folder {folder} already holds {what}; expected a new or empty folder. "
             f"Choose another with --out, or resume it with: flic run --resume {folder}"
         )
-    loaded = Loaded.of(config)
+
+
+def _make(folder: Path, loaded: Loaded) -> None:
     refuse_impossible([loaded])
     make_folder(folder)
     folder.chmod(0o700)  # also if the folder existed, empty
-    write_json(folder / "config.json", config.model_dump(mode="json"))
-    return loaded
-
-
-def begin(folder: Path, config: RunConfig) -> Loaded:
-    """Make a folder for a run, or accept one that already has the same run; return the run."""
-    if not (folder / "config.json").exists():
-        return create(folder, config)
-    held = read_config(folder)
-    if held != config:
-        changes = differences(held.model_dump(mode="json"), config.model_dump(mode="json"))
-        raise RunFolderError(
-            f"{folder} holds a run with other settings ({changes}); expected the same or "
-            "an empty folder. Choose another folder with --out."
-        )
-    return Loaded.of(config)
+    write_json(folder / "config.json", loaded.config.model_dump(mode="json"))
 
 
 def read_config(folder: Path) -> RunConfig:
@@ -206,7 +213,7 @@ def open_journal(
 
 def simulate(config: RunConfig, data: FederatedData | None = None) -> Outcome:
     """Outcome of a run in memory, on the configuration's data or on your own."""
-    loaded = Loaded.of(config, data or config.data.make(seed=config.seed))
+    loaded = Loaded.of(config, data)
     journal = MemoryJournal()
     jobs = _jobs_of(loaded, workers=1, cluster=None)
     _advance(loaded, journal, jobs, on_step=lambda record, total, done: None)
