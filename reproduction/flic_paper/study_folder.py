@@ -28,7 +28,8 @@ from flic.config import validate
 from flic.digests import environment
 from flic.engine.runners import leave_with_parent
 from flic.errors import ConfigError, FlicError, RunFolderError
-from flic.files import lock, read_json, write_atomically, write_json
+from flic.files import lock, write_atomically, write_json
+from flic.settings import read_object
 from flic_paper.studies import STUDIES
 from flic_paper.study import Cell, CellContext, Scope, Study
 
@@ -64,16 +65,7 @@ def _describe(found: dict[str, Any]) -> str:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        found = read_json(path)
-        if not isinstance(found, dict):
-            raise ValueError("it holds no object")
-        return found
-    except ValueError as error:
-        raise RunFolderError(
-            f"{path} is damaged ({error}); expected what flic reproduce wrote. Delete it to have "
-            "its part done again."
-        ) from None
+    return read_object(path, remedy="Delete it to have its part done again.")
 
 
 def work_through(

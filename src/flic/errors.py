@@ -10,8 +10,7 @@ FlicError
 │   └── IncompatibleUpdate   an update holds names or shapes the server does not know
 └── RunFolderError       a run folder is occupied, damaged or of another run
     ├── OtherRun         a checkpoint was made with other settings, data or code
-    ├── DamagedCheckpoint
-    └── DamagedModel     a fitted model is not what flic wrote
+    └── Damaged          a file, or a part of it, is not what flic wrote
 
 Messages name who has the problem, what it got, what is expected, and what to do.
 """
@@ -57,9 +56,5 @@ class OtherRun(RunFolderError):
     """A checkpoint was made with other settings, data or code than the run has."""
 
 
-class DamagedCheckpoint(RunFolderError):
-    """A checkpoint does not match its checksum or its own description."""
-
-
-class DamagedModel(RunFolderError):
-    """A fitted federation or one of its models is not what flic wrote."""
+class Damaged(RunFolderError):
+    """A file, or a part of it, is not what flic wrote."""

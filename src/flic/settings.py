@@ -1,4 +1,7 @@
-"""Base of all settings files: sections that refuse unknown keys, TOML, plain errors."""
+"""Base of all settings files: sections that refuse unknown keys, TOML, plain errors.
+
+Also the error for files that flic wrote and cannot read any more.
+"""
 
 import json
 import os
@@ -11,8 +14,8 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from flic.errors import ConfigError
-from flic.files import MOST_LEVELS, read_bytes, refuse_deep, too_deep
+from flic.errors import ConfigError, Damaged
+from flic.files import MOST_LEVELS, read_bytes, read_json, refuse_deep, too_deep
 
 MOST_SETTINGS = 2**24
 """Most bytes of a settings file: enough for a hundred thousand clients."""
@@ -249,8 +252,31 @@ def explain(
     return ": ".join(filter(None, [key, _wrong(problem)]))
 
 
-def in_words(error: Exception) -> str:
-    """An error about the contents of a JSON file in one line; of several problems, the first."""
+COPY = "Restore it from a copy."
+
+
+def read_object(path: Path, *, remedy: str = COPY) -> dict[str, Any]:
+    """An object of JSON that flic wrote.
+
+    Raises:
+        Damaged: the file is missing, or no such object.
+    """
+    try:
+        found = read_json(path)
+        if not isinstance(found, dict):
+            raise ValueError("it holds no JSON object")
+    except (ValueError, OSError) as error:
+        raise damaged(path, error, remedy=remedy) from error
+    return found
+
+
+def damaged(path: Path, why: object, *, remedy: str = COPY) -> Damaged:
+    """Error for a file or folder that is not as flic wrote it; `remedy` says what to do."""
+    return Damaged(f"{path} is damaged ({in_words(why)}); expected it as flic wrote it. {remedy}")
+
+
+def in_words(error: object) -> str:
+    """An error about the contents of a file in one line; of several problems, the first."""
     if isinstance(error, KeyError):
         return f"{_cut(str(error))} is missing"
     if isinstance(error, TypeError | AttributeError):  # in Python's words

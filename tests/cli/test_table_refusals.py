@@ -169,9 +169,17 @@ COMMANDS = {
 @pytest.mark.parametrize(
     ("file", "change", "expected"),
     [
-        ("verdict.json", b"{}", "fitted: verdict.json is not what was written; expected the files"),
-        ("clients/01-south/model.skops", None, "fitted: clients/01-south/model.skops cannot be"),
-        ("federation.json", b"{", "fitted: federation.json cannot be read"),
+        (
+            "verdict.json",
+            b"{}",
+            "fitted is damaged (verdict.json is not what was written)",
+        ),
+        (
+            "clients/01-south/model.skops",
+            None,
+            "fitted is damaged (clients/01-south/model.skops cannot be",
+        ),
+        ("federation.json", b"{", "fitted is damaged (federation.json cannot be read"),
     ],
 )
 def test_a_damaged_folder(refused, place, command, file, change, expected):

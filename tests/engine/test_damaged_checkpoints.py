@@ -7,7 +7,7 @@ import os
 import pytest
 
 from flic.engine.checkpoint import DiskJournal
-from flic.errors import DamagedCheckpoint
+from flic.errors import Damaged
 from flic.files import write_atomically
 
 LAST = "00003"
@@ -107,7 +107,7 @@ def test_when_nothing_is_whole_the_run_cannot_go_on(federation, simulation, tmp_
     list(simulation(federation(), DiskJournal(tmp_path)).steps())
     for path in tmp_path.glob("*.safetensors"):
         flip(path)
-    with pytest.raises(DamagedCheckpoint) as refusal:
+    with pytest.raises(Damaged) as refusal:
         DiskJournal(tmp_path)
     assert "and the step before it can no longer be restored" in str(refusal.value)
     assert "start it anew in another folder" in str(refusal.value)

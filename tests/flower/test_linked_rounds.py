@@ -10,7 +10,7 @@ from flwr.common.serde import message_from_proto
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from hospitals import COLUMNS, make_here, rows_of
 
-from flic.errors import DamagedCheckpoint, FederationError
+from flic.errors import Damaged, FederationError
 from flic.flower.announcement import announce
 from flic.flower.coordinator_folder import Coordinator
 from flic.flower.log import events
@@ -92,7 +92,7 @@ def test_other_tensors_are_refused_whatever_the_checksums_say(linked, rounds):
     place.go(rounds)
     assert place.coordinator.journal.records
     sealed(place.coordinator.folder, "server", lambda shared: shared.update(x=torch.zeros(1)))
-    with pytest.raises(DamagedCheckpoint, match="the shared 'x' is missing, unknown or not what"):
+    with pytest.raises(Damaged, match="the shared 'x' is missing, unknown or not what"):
         _ = place.coordinator.journal
 
 

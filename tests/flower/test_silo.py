@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from flic.errors import (
     ConfigError,
-    DamagedModel,
+    Damaged,
     DataError,
     FederationError,
     FlicError,
@@ -90,7 +90,7 @@ def test_a_damaged_agreement_is_said_to_be_of_the_silo(tmp_path, settings, damag
     client = Client(name="east", data="rows.csv", label="num")
     east = SiloFolder.create(tmp_path, client, agreed=settings)
     (tmp_path / "agreed.json").write_text(damage)
-    with pytest.raises(RunFolderError, match=r"agreed.json .* expected it as flic silo init wrote"):
+    with pytest.raises(RunFolderError, match=r"agreed.json is damaged .* as flic wrote"):
         east.train(initial(settings), settings, run=RUN)
 
 
@@ -263,7 +263,7 @@ def test_rows_of_a_file_are_known_again_wherever_they_stand(silo, settings, tmp_
     again = kept.iloc[[was_trained.index(True)] * 2]
     assert (measure(again).rows, measure(again).left_out) == (1, 1)
     (run.folder / "trained.digests").write_bytes(b"123")
-    with pytest.raises(FlicError, match=r"trained\.digests is not what flic wrote"):
+    with pytest.raises(FlicError, match=r"trained\.digests is damaged"):
         measure(kept)
 
 
@@ -273,7 +273,7 @@ def test_a_damaged_file_is_named(silo, settings, file):
     east.train(server, settings, run=RUN)
     path = east.folder / "runs" / RUN / file
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(DamagedModel, match=file):
+    with pytest.raises(Damaged, match=file):
         east.train(moved(server, 2), settings, run=RUN)
     path.unlink()
     east.train(moved(server, 2), settings, run=RUN)
@@ -284,7 +284,7 @@ def test_damaged_links_are_named(silo, settings, content):
     east = silo("east")
     east.train(initial(settings), settings, run=RUN)
     (east.folder / "runs" / RUN / "links.json").write_text(content)
-    with pytest.raises(DamagedModel, match=r"links\.json"):
+    with pytest.raises(Damaged, match=r"links\.json"):
         east.status()
 
 
@@ -304,7 +304,7 @@ def test_a_file_of_another_network_is_refused(silo, settings, part):
         kept = {n: t for n, t in {**tensors, **other}.items() if t is not None}
         save_file(kept, path)
         for use in (partial(east.train, moved(server, 2)), partial(east.evaluate, server)):
-            with pytest.raises(DamagedModel, match=r"00001.*a network does not fit its settings"):
+            with pytest.raises(Damaged, match=r"00001.*a network does not fit its settings"):
                 use(settings, run=RUN)
 
 

@@ -11,7 +11,7 @@ from made_trials import changed, trials
 from flic.config import resolve
 from flic.digests import digest, digest_of_code
 from flic.engine.checkpoint import Commit
-from flic.errors import DamagedCheckpoint, Diverged, OtherRun, RunFolderError
+from flic.errors import Damaged, Diverged, OtherRun, RunFolderError
 from flic.page.from_run import report_of_run
 from flic.runs import run_folder
 from flic.settings import differences
@@ -177,7 +177,7 @@ def test_an_empty_folder_is_taken(tmp_path):
 @pytest.mark.parametrize("content", ["{", "[]", "[" * 100_000])
 def test_a_damaged_configuration_is_named(tmp_path, content):
     (tmp_path / "config.json").write_text(content)
-    with pytest.raises(RunFolderError, match=r"config.json is damaged .* expected the settings"):
+    with pytest.raises(RunFolderError, match=r"config.json is damaged .* as flic wrote"):
         run_folder.read_config(tmp_path)
 
 
@@ -361,9 +361,9 @@ def test_other_tensors_are_refused_whatever_the_checksums_say(finished, name, ki
     readers = [run_folder.resume, report_of_run]
     readers += [shared_by_run] if METHODS[name]["method"] == "flic-hl" else []
     for work in readers:
-        with pytest.raises(DamagedCheckpoint) as refused:
+        with pytest.raises(Damaged) as refused:
             work(folder)
-        assert "expected the checkpoints as flic wrote them" in str(refused.value)
+        assert "expected it as flic wrote it" in str(refused.value)
 
 
 def test_rows_that_overflow_are_not_drawn(finished):
@@ -377,7 +377,7 @@ def test_rows_that_overflow_are_not_drawn(finished):
 def test_a_map_to_other_meta_classes_is_refused(finished, classes):
     folder = finished(**METHODS["meta-classes"]).folder
     sealed(folder, "server", lambda tensors: tensors.update(meta_classes=torch.tensor(classes)))
-    with pytest.raises(DamagedCheckpoint, match="the shared 'meta_classes' is missing, unknown or"):
+    with pytest.raises(Damaged, match="the shared 'meta_classes' is missing, unknown or"):
         run_folder.resume(folder)
 
 
@@ -390,7 +390,7 @@ def test_a_client_whose_state_is_elsewhere_does_not_begin_anew(finished):
     folder = finished().folder
     last = Commit.parse((folder / "checkpoints" / "00003.json").read_bytes())
     forge(folder, "00003", clients=dict.fromkeys(last.clients, "00003.server.safetensors"))
-    with pytest.raises(DamagedCheckpoint, match=r"it has no state of|is damaged"):
+    with pytest.raises(Damaged, match=r"it has no state of|is damaged"):
         run_folder.resume(folder)
 
 

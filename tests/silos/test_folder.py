@@ -10,7 +10,7 @@ import pytest
 from wards import wards
 
 from flic.digests import digest, digest_of
-from flic.errors import DamagedModel, RunFolderError
+from flic.errors import Damaged, RunFolderError
 from flic.page.from_fit import report_of_fit
 from flic.silos import folder as folders
 from flic.silos.fitted import FittedFederation
@@ -142,10 +142,10 @@ def test_a_touched_file_is_named_and_refused(folder, damage):
             path.unlink()
         else:
             path.write_bytes(damage(content))
-        with pytest.raises(DamagedModel) as refusal:
+        with pytest.raises(Damaged) as refusal:
             folders.load(folder)
         path.write_bytes(content)
-        assert f"{folder}: {name} " in str(refusal.value)
+        assert f"{folder} is damaged ({name} " in str(refusal.value)
         assert "Restore the folder from a copy, or fit" in str(refusal.value)
     assert isinstance(folders.load(folder), FittedFederation)
 
@@ -162,7 +162,7 @@ def test_a_touched_file_is_named_and_refused(folder, damage):
 )
 def test_a_manifest_that_is_none(folder, content, expected):
     (folder / "federation.json").write_bytes(content)
-    with pytest.raises(DamagedModel, match=expected):
+    with pytest.raises(Damaged, match=expected):
         folders.load(folder)
 
 
@@ -175,7 +175,7 @@ def change_manifest(folder, change):
 
 def test_an_edited_manifest_is_refused(folder):
     change_manifest(folder, lambda m: m["federation"]["temperatures"].update(lda=2.0))
-    with pytest.raises(DamagedModel, match=r"federation.json was changed after it was written"):
+    with pytest.raises(Damaged, match=r"federation.json was changed after it was written"):
         folders.load(folder)
 
 
@@ -223,7 +223,7 @@ def forge(folder, name, change):
 )
 def test_parts_that_do_not_fit_together_are_refused(folder, name, change):
     forge(folder, name, change)
-    with pytest.raises(DamagedModel):
+    with pytest.raises(Damaged):
         folders.load(folder)
 
 
@@ -244,7 +244,7 @@ def test_a_resealed_manifest_without_its_parts_is_refused(folder, change):
         manifest["sha256"] = digest_of(manifest["federation"])
 
     change_manifest(folder, reseal)
-    with pytest.raises(DamagedModel, match="its parts do not fit together"):
+    with pytest.raises(Damaged, match="its parts do not fit together"):
         folders.load(folder)
 
 
@@ -254,7 +254,7 @@ def test_a_resealed_manifest_with_wrong_settings_is_refused_in_plain_words(folde
         manifest["sha256"] = digest_of(manifest["federation"])
 
     change_manifest(folder, reseal)
-    with pytest.raises(DamagedModel, match=r"settings.repeats: got 1; expected 2 or more;"):
+    with pytest.raises(Damaged, match=r"settings.repeats: got 1; expected 2 or more\)"):
         folders.load(folder)
 
 
@@ -271,7 +271,7 @@ def test_a_model_of_other_features_than_the_encoder_has_is_refused(folder, clien
             scale.pop(len(numbers["columns"]))
 
     forge(folder, f"clients/{client}/client.json", lose_a_column)
-    with pytest.raises(DamagedModel, match="reads other features than its encoder writes"):
+    with pytest.raises(Damaged, match="reads other features than its encoder writes"):
         folders.load(folder)
 
 

@@ -9,7 +9,7 @@ from sklearn.base import clone
 from wards import SETTINGS, ward, wards
 
 from flic.data.task import Classification, Regression
-from flic.errors import ConfigError, DamagedModel
+from flic.errors import ConfigError, Damaged
 from flic.silos.estimator import SiloClassifier, estimator_of
 from flic.silos.evaluator import Evaluator
 from flic.silos.fit_settings import FitSettings
@@ -207,7 +207,7 @@ def test_a_mix_is_saved_and_read_back_to_the_bit(fitted, tmp_path):
 def test_a_mix_of_other_weights_is_refused(fitted, weights):
     saved = fitted.clients["north"].model.save()
     parts = [{**own, "weight": w} for own, w in zip(saved.facts["parts"], weights, strict=False)]
-    with pytest.raises(DamagedModel, match="expected positive ones that sum to 1"):
+    with pytest.raises(Damaged, match="expected positive ones that sum to 1"):
         MixModel.load(replace(saved, facts={"parts": parts}), fitted.task)
 
 

@@ -11,7 +11,7 @@ from wards import SETTINGS, ward, wards
 
 import flic
 from flic.data.task import Classification
-from flic.errors import DamagedModel
+from flic.errors import Damaged
 from flic.silos.candidates import CANDIDATES
 from flic.silos.encoding import linked_features
 from flic.silos.estimator_models import BoostedModel, LinearModel
@@ -133,7 +133,7 @@ def test_damaged_trees_are_refused(fitted, damage):
     model = fitted.clients["south"].model
     assert isinstance(model, BoostedModel)
     saved = model.save()
-    with pytest.raises(DamagedModel, match=r"a boosted model cannot be read .* Fit"):
+    with pytest.raises(Damaged, match=r"a boosted model cannot be read .* Fit"):
         BoostedModel.load(replace(saved, trees=damage(saved.trees)), fitted.task)
 
 
@@ -142,7 +142,7 @@ def test_trees_with_a_type_that_nobody_trusts_are_refused(fitted):
     from sklearn.preprocessing import FunctionTransformer
 
     bad = skops.io.dumps(FunctionTransformer(func=Path.unlink))
-    with pytest.raises(DamagedModel, match="cannot be read"):
+    with pytest.raises(Damaged, match="cannot be read"):
         BoostedModel.load(Saved("boosting", {}, trees=bad), fitted.task)
 
 
@@ -152,7 +152,7 @@ def test_a_network_that_does_not_fit_its_settings_is_refused(fitted):
         cut = saved.tensors | {name: tensor[:-1]}
         absent = {n: t for n, t in saved.tensors.items() if n != name}
         for tensors in (cut, absent):
-            with pytest.raises(DamagedModel, match="a network does not fit its settings"):
+            with pytest.raises(Damaged, match="a network does not fit its settings"):
                 KINDS["network"].load(replace(saved, tensors=tensors), fitted.task)
 
 
@@ -162,7 +162,7 @@ def test_a_network_that_does_not_fit_its_settings_is_refused(fitted):
 )
 def test_a_linear_model_of_other_outputs_is_refused(weights, bias):
     tensors = {"weights": torch.zeros(weights), "bias": torch.zeros(bias)}
-    with pytest.raises(DamagedModel, match="a linear model has weights"):
+    with pytest.raises(Damaged, match="a linear model has weights"):
         LinearModel.load(Saved("linear", {}, tensors), Classification(2))
 
 

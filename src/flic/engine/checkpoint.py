@@ -24,7 +24,7 @@ from torch import Tensor
 
 from flic.digests import digest, digest_of
 from flic.engine.journal import Record, stored
-from flic.errors import DamagedCheckpoint, OtherRun
+from flic.errors import Damaged, OtherRun
 from flic.files import make_folder, parse_json, read_bytes, write_atomically
 from flic.methods.protocol import ServerState
 from flic.settings import differences, in_words
@@ -196,9 +196,9 @@ class DiskJournal:
             try:
                 self.server = self._verified_server(commits)
                 break
-            except DamagedCheckpoint as error:
+            except Damaged as error:
                 if damage is not None:  # files of steps before the previous one are gone
-                    raise DamagedCheckpoint(
+                    raise Damaged(
                         f"{damage}, and the step before it can no longer be restored: {error}. The "
                         "run cannot go on; start it anew in another folder."
                     ) from error
@@ -210,7 +210,7 @@ class DiskJournal:
             self._set_aside(len(commits), damage)
         self._sweep()
 
-    def _read_commits(self) -> tuple[list[Commit], DamagedCheckpoint | None]:
+    def _read_commits(self) -> tuple[list[Commit], Damaged | None]:
         """Commits up to the first damaged one."""
         commits: list[Commit] = []
         while (path := self._folder / _commit_file(len(commits))).exists():
@@ -220,9 +220,7 @@ class DiskJournal:
                     raise ValueError(f"it is of step {commit.number}")
                 commits.append(commit)
             except (ValueError, KeyError, TypeError) as error:
-                return commits, DamagedCheckpoint(
-                    f"checkpoint {path} is damaged ({in_words(error)})"
-                )
+                return commits, _damaged(path, error)
         return commits, None
 
     def _refuse_other(self, commits: Sequence[Commit]) -> None:
@@ -258,7 +256,7 @@ class DiskJournal:
         for file in sorted({*latest.values(), _server_file(commits[-1].number)}):
             path = self._folder / file
             if not path.exists() or digest(path.read_bytes()) != digests.get(file):
-                raise DamagedCheckpoint(f"checkpoint file {path} is damaged or missing")
+                raise Damaged(f"checkpoint file {path} is damaged or missing")
         return self._server_state(commits[-1])
 
     def _server_state(self, commit: Commit) -> ServerState:
@@ -290,8 +288,9 @@ def finished_records(folder: Path) -> list[Record]:
     return records
 
 
-def _damaged(path: Path, error: object) -> DamagedCheckpoint:
-    return DamagedCheckpoint(f"checkpoint file {path} is damaged ({error})")
+def _damaged(path: Path, why: object) -> Damaged:
+    """The beginning of a notice, or of an error of several: what follows, it says itself."""
+    return Damaged(f"checkpoint file {path} is damaged ({in_words(why)})")
 
 
 def _commit_file(number: int) -> str:

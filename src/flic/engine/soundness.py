@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from flic.errors import DamagedCheckpoint
+from flic.settings import damaged
 from flic.shapes import Named, unlike_forms
 
 _ODD = "is missing, unknown or not what the settings make"
@@ -25,10 +25,7 @@ def refuse_wrong(folder: Path, wrong: Iterator[str]) -> None:
     """Refuse the checkpoints of a run if there is anything wrong with them."""
     first = next(wrong, None)
     if first is not None:
-        raise DamagedCheckpoint(
-            f"{folder}: {first}; expected the checkpoints as flic wrote them. Start the run anew "
-            "in another folder."
-        )
+        raise damaged(folder, first, remedy="Start the run anew in another folder.")
 
 
 def _infinite(tensors: Named) -> list[str]:

@@ -25,10 +25,11 @@ from flic.files import write_json
 from flic.flower.federation_settings import FederationSettings, federation_settings
 from flic.flower.linked_rules import LinkedRules
 from flic.flower.log import events, note
-from flic.flower.members import Members, damaged, read_object
+from flic.flower.members import Members
 from flic.flower.rules import Rules
 from flic.flower.run_request import clear_request
 from flic.methods.protocol import ServerState, Step
+from flic.settings import damaged, read_object
 
 FACTS = "federation.json"
 

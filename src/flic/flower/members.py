@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flic.errors import ConfigError, RunFolderError
-from flic.files import read_json, write_json
+from flic.errors import ConfigError
+from flic.files import write_json
 from flic.flower.log import note
+from flic.settings import damaged, read_object
 
 SILOS, OFFENCES = "silos.json", "offences.json"
-
-COORDINATOR = "flic coordinator"
-"""Command that writes the coordinator's files."""
 
 
 @dataclass(frozen=True)
@@ -135,22 +133,3 @@ class Members:
 
 def _name_of(silos: Mapping[str, int], node: int) -> str:
     return next(name for name, own in silos.items() if own == node)
-
-
-def read_object(path: Path, *, author: str = COORDINATOR) -> dict[str, Any]:
-    """An object that a command of flic wrote."""
-    try:
-        found = read_json(path)
-    except (ValueError, OSError) as error:
-        raise damaged(path, error, author=author) from error
-    if not isinstance(found, dict):
-        raise damaged(path, "it holds no object", author=author)
-    return found
-
-
-def damaged(path: Path, error: object, *, author: str = COORDINATOR) -> RunFolderError:
-    """The error for a file that is not as it was written."""
-    return RunFolderError(
-        f"{path} cannot be read ({error}); expected it as {author} wrote it. Restore it from a "
-        "copy."
-    )

@@ -30,7 +30,6 @@ from flic.data.task import Regression
 from flic.digests import digest
 from flic.files import parse_json, write_atomically, write_json
 from flic.flower.federation_settings import FederationSettings
-from flic.flower.members import damaged, read_object
 from flic.method_settings import MethodSettings
 from flic.methods.linked.agreement import DETAILS
 from flic.methods.linked.link_checks import UNLIKE
@@ -38,6 +37,7 @@ from flic.methods.linked.linked import Linked
 from flic.methods.linked.linked_client import scores_name
 from flic.methods.linked.sums import SENT, Layout, Moments
 from flic.methods.protocol import Population, ServerState, Update
+from flic.settings import damaged, read_object
 from flic.shapes import Named
 
 SPACE = "linked"

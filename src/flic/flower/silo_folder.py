@@ -22,7 +22,6 @@ from flic.flower.federation_settings import (
     FederationSettings,
     federation_settings,
 )
-from flic.flower.members import read_object
 from flic.flower.pooling import FIRST, LAST, SUMS
 from flic.flower.silo_engine import LinkedSiloEngine, SiloEngine, Trained
 from flic.flower.silo_run import FACTS, ROWS, SiloRun
@@ -32,7 +31,7 @@ from flic.methods.linked.agreement import DETAILS
 from flic.methods.protocol import ServerState
 from flic.notation import counted, toml_key
 from flic.seeding import derive_seed
-from flic.settings import read_toml, validated
+from flic.settings import read_object, read_toml, validated
 from flic.silos.encoding import EncodedSilo, encode
 from flic.silos.fitted import FittedClient
 from flic.tables import Client, SiloTable, load_client
@@ -249,7 +248,7 @@ class SiloFolder:
         path = self.folder / AGREED
         if not path.exists():
             return
-        read = read_object(path, author="flic silo init")
+        read = read_object(path)
         agreed = federation_settings(read, source=str(path))
         if agreed.agreement != settings.agreement:
             raise FederationError(

@@ -26,14 +26,14 @@ from safetensors.torch import save as save_tensors
 
 from flic.data.client_data import ClientData, Split
 from flic.data.schema import FeatureSchema
-from flic.errors import DamagedModel
+from flic.errors import Damaged
 from flic.files import read_json, write_atomically, write_json
 from flic.flower.federation_settings import FederationSettings, federation_settings
 from flic.flower.pooling import KEY_BYTES, LAST, SPACE, feature_keys
 from flic.flower.silo_engine import SiloEngine
 from flic.methods.linked.hiding import rare_indicators
 from flic.methods.linked.linked_client import LinkedClient
-from flic.settings import in_words
+from flic.settings import damaged
 from flic.shapes import Named, unlike_forms
 from flic.silos.candidates import FLIC
 from flic.silos.encoding import EncodedSilo, linked_features, linked_names
@@ -205,7 +205,7 @@ class SiloRun:
         found = Saved(saved.kind, saved.facts, self._tensors(round))
         try:
             return NetworkModel.load(found, self.settings.question)
-        except DamagedModel as error:
+        except Damaged as error:
             raise _damaged(_state(self.folder, round), error) from error
 
     def _load_linked(self) -> LinkedModel:
@@ -214,7 +214,7 @@ class SiloRun:
         found = Saved(LinkedModel.kind, facts, self._tensors(LAST))
         try:
             return LinkedModel.load(found, self.settings.question)
-        except (DamagedModel, KeyError) as error:
+        except (Damaged, KeyError) as error:
             raise _damaged(_state(self.folder, LAST), error) from error
 
     def _tensors(self, round: int) -> Named:
@@ -285,8 +285,9 @@ def _packed(tensors: Named) -> bytes:
     return save_tensors({name: tensor.contiguous() for name, tensor in tensors.items()})
 
 
-def _damaged(path: Path, error: Exception) -> DamagedModel:
-    return DamagedModel(
-        f"{path} is not what flic wrote ({in_words(error)}); expected it unchanged. Restore it "
-        "from a copy, or remove it: the silo then goes on from what is left, or from the beginning."
+def _damaged(path: Path, error: Exception) -> Damaged:
+    remedy = (
+        "Restore it from a copy, or remove it: the silo then goes on from what is left, or from "
+        "the beginning."
     )
+    return damaged(path, error, remedy=remedy)

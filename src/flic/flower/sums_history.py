@@ -18,8 +18,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from flic.data.client_data import Split
-from flic.errors import FederationError, RunFolderError
+from flic.errors import FederationError
 from flic.files import parse_json, write_atomically
+from flic.settings import damaged
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
@@ -137,7 +138,5 @@ def _load(path: Path) -> Cells:
             digests = file.get_tensor("digests").view(np.uint64)
             return Cells(tuple(features), digests, file.get_tensor("classes"))
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise RunFolderError(
-            f"{path} cannot be read ({error}); expected it as flic wrote it. Restore it from a "
-            "copy: without it the silo cannot know what it told."
-        ) from error
+        remedy = "Restore it from a copy: without it the silo cannot know what it told."
+        raise damaged(path, error, remedy=remedy) from error

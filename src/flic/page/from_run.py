@@ -16,7 +16,7 @@ from flic.data.client_data import FederatedData
 from flic.engine.checkpoint import CHECKPOINTS, DiskJournal
 from flic.engine.engine import Engine
 from flic.engine.traffic import ClientTraffic
-from flic.errors import RunFolderError
+from flic.errors import Damaged, RunFolderError
 from flic.files import MOST_BYTES, Counted, read_bytes
 from flic.methods import METHODS
 from flic.methods.network import NetworkMethod
@@ -25,7 +25,7 @@ from flic.runs.latent import Reading, alignment, latent, read, traffic
 from flic.runs.loaded import data_of, engine_of
 from flic.runs.metrics import KEYS, Scores, scores_at
 from flic.runs.run_folder import alone_in, open_journal, read_config, refuse_damaged
-from flic.settings import in_words
+from flic.settings import damaged
 
 REFERENCE = "local"
 ROWS = "rows and labels"
@@ -191,10 +191,8 @@ def _read(path: Path, kind: type[T]) -> T:
         return TypeAdapter(kind).validate_json(read_bytes(path), strict=True)
     except FileNotFoundError:
         raise _unfinished(path.parent, path) from None
-    except OSError as error:
+    except (OSError, ValidationError) as error:
         raise _damaged(path, error) from None
-    except ValidationError as error:
-        raise _damaged(path, in_words(error)) from None
 
 
 def _journal(folder: Path, config: RunConfig, data: FederatedData) -> DiskJournal:
@@ -217,8 +215,6 @@ def _unfinished(folder: Path, path: Path) -> RunFolderError:
     )
 
 
-def _damaged(path: Path, error: object) -> RunFolderError:
-    return RunFolderError(
-        f"{path} is damaged ({error}); expected what flic run wrote. Write it anew from the "
-        f"checkpoints with: flic run --resume {path.parent}"
-    )
+def _damaged(path: Path, why: object) -> Damaged:
+    remedy = f"Write it anew from the checkpoints with: flic run --resume {path.parent}"
+    return damaged(path, why, remedy=remedy)

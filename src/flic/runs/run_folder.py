@@ -37,10 +37,10 @@ from flic.engine.runners import Jobs, local_rounds, open_jobs
 from flic.engine.score import is_score
 from flic.engine.soundness import refuse_wrong, wrong_in_shared, wrong_in_state
 from flic.errors import RunFolderError
-from flic.files import alone_in, make_folder, read_json, write_atomically, write_json
+from flic.files import alone_in, make_folder, write_atomically, write_json
 from flic.runs.loaded import Loaded, refuse_impossible
 from flic.runs.metrics import Outcome, Record, round_scores
-from flic.settings import differences
+from flic.settings import differences, read_object
 from flic.shapes import Named
 
 OnStep = Callable[[Record, int, int], None]
@@ -126,24 +126,12 @@ def _make(folder: Path, loaded: Loaded) -> None:
 def read_config(folder: Path) -> RunConfig:
     """Configuration of a run folder."""
     path = folder / "config.json"
-    try:
-        raw = read_json(path)
-    except FileNotFoundError:
+    if not path.exists():
         raise RunFolderError(
             f"{folder} holds no run: {path} is missing; expected a folder that flic run made."
-        ) from None
-    except (ValueError, OSError) as error:
-        raise _damaged_config(path, str(error)) from None
-    if not isinstance(raw, dict):
-        raise _damaged_config(path, "it holds no JSON object")
-    return validate(raw, source=str(path))
-
-
-def _damaged_config(path: Path, why: str) -> RunFolderError:
-    return RunFolderError(
-        f"{path} is damaged ({why}); expected the settings that flic run wrote. Restore it from a "
-        "copy, or start a new run in another folder."
-    )
+        )
+    remedy = "Restore it from a copy, or start a new run in another folder."
+    return validate(read_object(path, remedy=remedy), source=str(path))
 
 
 def resume(

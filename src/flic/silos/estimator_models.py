@@ -9,7 +9,7 @@ import torch
 
 from flic.data.client_data import ClientData
 from flic.data.task import Regression, Task
-from flic.errors import DamagedModel
+from flic.errors import Damaged
 from flic.methods.baselines.estimators import PerClientEstimator, PooledLda, Ridge
 from flic.notation import counted
 from flic.silos.model import Features, Model, Saved, log_probabilities
@@ -40,7 +40,7 @@ class LinearModel(Model):
         weights, bias = (saved.tensors[name].numpy() for name in ("weights", "bias"))
         outputs = (task.num_outputs,)
         if weights.ndim != 2 or bias.shape != outputs or weights.shape[1:] != outputs:
-            raise DamagedModel(
+            raise Damaged(
                 f"a linear model has weights {weights.shape} and bias {bias.shape}; expected "
                 f"{counted(task.num_outputs, 'output')}. Fit the federation again."
             )
@@ -108,7 +108,7 @@ class BoostedModel(Model):
         try:
             estimator = skops.io.loads(saved.trees, trusted=list(cls.TRUSTED))
         except Exception as error:  # skops raises what the broken part happens to raise
-            raise DamagedModel(
+            raise Damaged(
                 f"a boosted model cannot be read ({error}); expected the file that flic wrote. "
                 "Fit the federation again."
             ) from error

@@ -26,9 +26,9 @@ from typing import Any
 from safetensors import SafetensorError
 
 from flic.digests import digest, digest_of
-from flic.errors import DamagedModel, RunFolderError
+from flic.errors import Damaged, RunFolderError
 from flic.files import make_folder, read_bytes, read_json, write_atomically
-from flic.settings import in_words
+from flic.settings import damaged, in_words
 from flic.silos.fitted import FittedFederation
 from flic.silos.fitted_files import MANIFEST, VERSION, Manifest, federation_of, files_of
 
@@ -165,8 +165,6 @@ def _read(folder: Path, name: str, known: str) -> bytes:
     return content
 
 
-def _damaged(folder: Path, what: str) -> DamagedModel:
-    return DamagedModel(
-        f"{folder}: {what}; expected the files as flic fit wrote them. Restore the folder from a "
-        "copy, or fit the federation again."
-    )
+def _damaged(folder: Path, what: str) -> Damaged:
+    remedy = "Restore the folder from a copy, or fit the federation again."
+    return damaged(folder, what, remedy=remedy)

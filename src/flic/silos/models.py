@@ -16,7 +16,7 @@ from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification, Regression, Task
 from flic.engine.engine import Engine
-from flic.errors import ConfigError, DamagedModel
+from flic.errors import ConfigError, Damaged
 from flic.method_settings import MethodSettings
 from flic.methods.linked.client_sums import Sent
 from flic.methods.linked.linked_client import apply_mix
@@ -112,9 +112,9 @@ class NetworkModel(Model):
         return model
 
 
-def misfit(error: object) -> DamagedModel:
+def misfit(error: object) -> Damaged:
     """The error for tensors of which no network can be made."""
-    return DamagedModel(
+    return Damaged(
         f"a network does not fit its settings ({error}); expected the tensors that flic wrote. Fit "
         "the federation again."
     )
@@ -154,7 +154,7 @@ class LinkedModel(Model):
         try:
             model.predict(_zeros(len(saved.tensors["shift"])))
         except (RuntimeError, KeyError, IndexError) as error:
-            raise DamagedModel(
+            raise Damaged(
                 f"a linked model does not fit together ({error}); expected the tensors that flic "
                 "wrote. Fit the federation again."
             ) from error
@@ -212,7 +212,7 @@ class MixModel(Model):
             parts.append(Part(own["candidate"], own["weight"], own["temperature"], model))
         weights = [part.weight for part in parts]
         if not parts or min(weights) <= 0 or abs(sum(weights) - 1) > 1e-6:
-            raise DamagedModel(
+            raise Damaged(
                 f"a mix has the weights {weights}; expected positive ones that sum to 1. Fit the "
                 "federation again."
             )
