@@ -13,7 +13,7 @@ from pydantic import BaseModel
 import loopback
 from flic.config import RunConfig
 from flic.silos.fit_settings import NETWORK
-from flic_paper.benchmark import engine as benchmark
+from flic_paper.benchmark import speed as benchmark
 from flic_paper.studies import STUDIES
 from flic_paper.study import Scope
 

@@ -9,7 +9,7 @@ import pytest
 import flic
 import flic_paper
 from flic.errors import ConfigError
-from flic.files import Counted, parse_json, read_bytes, read_json
+from flic.files import BoundedFile, parse_json, read_bytes, read_json
 from flic.settings import parse_assignment, read_toml
 
 
@@ -44,7 +44,7 @@ def test_bytes_are_counted_while_they_are_read(tmp_path):
     path = tmp_path / "growing"
     path.write_bytes(b"x" * 100)
     assert read_bytes(path, most=100) == b"x" * 100
-    with Counted(path, most=120) as file:
+    with BoundedFile(path, most=120) as file:
         assert len(file.read(100)) == 100
         path.write_bytes(b"x" * 200)
         with pytest.raises(OSError, match="more than 120 bytes"):

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flic.runs.comparison import Cell as Ran
-from flic.runs.comparison import Row, compare
+from flic.runs.comparison import ComparedRun, Row, compare
 from flic.settings import merge
 from flic_paper.arms import Arm, Changes, configure
 from flic_paper.study import WHICH, Cell, Results, Scope, Study, Table, Value, listed
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Federation:
+class StudiedFederation:
     """One federation of a study, and the paper's figures for it."""
 
     name: str
@@ -36,12 +35,12 @@ class Federation:
 class FederationStudy(Study):
     """Arms × federations × seeds."""
 
-    federations: ClassVar[Sequence[Federation]]
+    federations: ClassVar[Sequence[StudiedFederation]]
     arms: ClassVar[Sequence[Arm]]
     quick_arms: ClassVar[Sequence[str]] = ("local", "lda", "flic-class", "flic-hl")
     quick: ClassVar[Changes]  # changes that shorten a run to seconds
     searches: ClassVar[bool] = False  # whether settings are searched, besides the round
-    reported: ClassVar[str] = "paper %"  # heading of the figures of `Federation.paper`
+    reported: ClassVar[str] = "paper %"  # heading of the figures of `StudiedFederation.paper`
     clients_repeat: ClassVar[bool] = False  # whether seeds have the same clients with the same rows
     spaces: ClassVar[Sequence[str]] = ()  # first parts of clients' names, each with a column
     on_page: ClassVar[Collection[str]] = ()  # arms of the table in brief; empty: all
@@ -62,16 +61,16 @@ class FederationStudy(Study):
         """Arms of that scope."""
         return [arm for arm in self.arms if not scope.quick or arm.name in self.quick_arms]
 
-    def federations_of(self, scope: Scope) -> Sequence[Federation]:
+    def federations_of(self, scope: Scope) -> Sequence[StudiedFederation]:
         """Federations of that scope; a quick one has only the first and the last."""
         all_of_them = list(self.federations)
         return all_of_them[:: max(1, len(all_of_them) - 1)] if scope.quick else all_of_them
 
-    def seeds(self, federation: Federation, scope: Scope) -> tuple[int, ...]:
+    def seeds(self, federation: StudiedFederation, scope: Scope) -> tuple[int, ...]:
         """Seeds of a federation."""
         return scope.seeds_or(federation.seeds)
 
-    def _cell(self, federation: Federation, arm: Arm, seed: int, scope: Scope) -> Cell:
+    def _cell(self, federation: StudiedFederation, arm: Arm, seed: int, scope: Scope) -> Cell:
         key = _key(federation, arm, seed)
         changes = merge(federation.changes, self.quick) if scope.quick else federation.changes
         if self.searches and not scope.quick:
@@ -79,18 +78,20 @@ class FederationStudy(Study):
         return run_cell(key, configure(federation.experiment, arm, seed, changes))
 
     def results_of(
-        self, results: Results, federation: Federation, arm: Arm, scope: Scope
+        self, results: Results, federation: StudiedFederation, arm: Arm, scope: Scope
     ) -> dict[int, Mapping[str, Any]]:
         """Finished cells of an arm by seed."""
         keys = {seed: _key(federation, arm, seed) for seed in self.seeds(federation, scope)}
         return {seed: results[key] for seed, key in keys.items() if key in results}
 
     def rows_of(
-        self, results: Results, federation: Federation, scope: Scope, *, tuned: bool
+        self, results: Results, federation: StudiedFederation, scope: Scope, *, tuned: bool
     ) -> dict[str, Row]:
         """A row per arm that has finished cells."""
         ran = [
-            Ran(arm.name, seed, outcome_of(cell, tuned=tuned), cell["seconds"], cell["bytes_sent"])
+            ComparedRun(
+                arm.name, seed, outcome_of(cell, tuned=tuned), cell["seconds"], cell["bytes_sent"]
+            )
             for arm in self.arms_of(scope)
             for seed, cell in self.results_of(results, federation, arm, scope).items()
         ]
@@ -127,7 +128,7 @@ class FederationStudy(Study):
         return [f"{space} %" for space in self.spaces]
 
     def _lines(
-        self, results: Results, federation: Federation, scope: Scope
+        self, results: Results, federation: StudiedFederation, scope: Scope
     ) -> list[Sequence[Value]]:
         last = self.rows_of(results, federation, scope, tuned=False)
         tuned = self.rows_of(results, federation, scope, tuned=True)
@@ -232,12 +233,12 @@ _FIGURES = (
 )
 
 
-def _key(federation: Federation, arm: Arm, seed: int) -> str:
+def _key(federation: StudiedFederation, arm: Arm, seed: int) -> str:
     return f"{federation.name}/{arm.name}/seed{seed}"
 
 
 def _line(
-    federation: Federation, last: Row, tuned: Row, cells: Mapping[int, Mapping[str, Any]]
+    federation: StudiedFederation, last: Row, tuned: Row, cells: Mapping[int, Mapping[str, Any]]
 ) -> list[Value]:
     compared = tuned.gaining + tuned.losing + tuned.tied
     return [

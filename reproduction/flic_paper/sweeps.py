@@ -6,7 +6,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flic_paper.arms import Arm, Changes
-from flic_paper.federations import Federation, FederationStudy, percent, seconds
+from flic_paper.federations import FederationStudy, StudiedFederation, percent, seconds
 from flic_paper.study import WHICH, Results, Scope, Table, Value, listed
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ class SweepStudy(FederationStudy):
     is_logarithmic: ClassVar[bool] = False
     measures: ClassVar[Sequence[str]] = ("last",)  # rounds of the paper's figure: a row each
 
-    def point(self, federation: Federation) -> Point:
+    def point(self, federation: StudiedFederation) -> Point:
         """Place of a federation, which is named panel/x."""
         panel, _, x = federation.name.rpartition("/")
         return Point(panel, int(x) if x.isdigit() else float(x))
 
-    def federations_of(self, scope: Scope) -> Sequence[Federation]:
+    def federations_of(self, scope: Scope) -> Sequence[StudiedFederation]:
         """Federations of that scope; a quick one has the first panel's first and last point."""
         if not scope.quick:
             return self.federations
@@ -81,7 +81,7 @@ class SweepStudy(FederationStudy):
         return Table(self.name, self.title, columns, rows)
 
     def _row(
-        self, federation: Federation, arm: Arm, by_seed: Mapping[int, Mapping[str, Any]]
+        self, federation: StudiedFederation, arm: Arm, by_seed: Mapping[int, Mapping[str, Any]]
     ) -> list[Value]:
         point, cells = self.point(federation), by_seed.values()
         last = [means(cell)["last"] for cell in cells]
@@ -147,10 +147,10 @@ SETS = {
 
 def along(
     values: Sequence[float], changes: Callable[[float], Changes], *, seeds: int
-) -> tuple[Federation, ...]:
+) -> tuple[StudiedFederation, ...]:
     """A federation for each of the three sets and each value of the setting."""
     return tuple(
-        Federation(f"{panel}/{value}", experiment, seeds, changes(value))
+        StudiedFederation(f"{panel}/{value}", experiment, seeds, changes(value))
         for panel, experiment in SETS.items()
         for value in values
     )

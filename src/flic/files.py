@@ -25,7 +25,7 @@ MOST_LEVELS = 64
 """Most levels of nested values; flic's own have far fewer, and a few hundred crash Python."""
 
 
-class Counted(io.FileIO):
+class BoundedFile(io.FileIO):
     """An ordinary file, open for reading, that raises an error after `most` bytes.
 
     Pipes and devices are refused: they may have no end, or block. Bytes are counted as they are
@@ -71,7 +71,7 @@ def read_bytes(path: Path, *, most: int = MOST_BYTES) -> bytes:
     Raises:
         OSError: no such file, not an ordinary one, or a larger one.
     """
-    with Counted(path, most=most) as file:
+    with BoundedFile(path, most=most) as file:
         return file.readall()
 
 

@@ -157,7 +157,7 @@ def test_settings_of_a_single_method_hold_in_a_comparison(flic_here, config, tmp
 
 @pytest.mark.slow
 def test_bench_prints_figures(flic_here, monkeypatch):
-    from flic_paper.benchmark import engine as benchmark
+    from flic_paper.benchmark import speed as benchmark
 
     small = {"CLIENTS": 4, "CLASSES": 4, "ROWS": 100, "ACTIVE": 2, "REPETITIONS": 1}
     for name, value in small.items():

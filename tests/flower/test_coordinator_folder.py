@@ -15,7 +15,7 @@ from flic.engine.rounds import Work
 from flic.errors import ConfigError, Damaged, OtherRun, RunFolderError
 from flic.flower.coordinator_folder import Coordinator
 from flic.flower.exchange import Asked, Reply
-from flic.flower.federation_settings import Method, federation_settings
+from flic.flower.federation_settings import MethodName, federation_settings
 from flic.flower.log import LOG, events
 from flic.flower.runner import SiloRunner
 from flic.methods.protocol import Entry, Update
@@ -118,7 +118,7 @@ def test_settings_that_cannot_be_meant_are_refused(raw, reason):
     assert reason in str(refused.value)
 
 
-@pytest.mark.parametrize("method", get_args(Method))
+@pytest.mark.parametrize("method", get_args(MethodName))
 def test_only_stages_of_linked_columns_send_sums(method):
     settings = settings_of(method=method, max_features=4)
     assert settings.sends_sums == (method == "linked")

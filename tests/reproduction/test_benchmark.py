@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from flic_paper.benchmark import engine as benchmark
+from flic_paper.benchmark import speed as benchmark
 
 
 @pytest.mark.slow

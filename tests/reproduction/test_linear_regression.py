@@ -8,8 +8,8 @@ import torch
 from flic.errors import FederationError, IncompatibleUpdate
 from flic.methods.protocol import Entry, Update
 from flic.seeding import generator
-from flic_paper.linear import algorithm as linreg
-from flic_paper.linear.algorithm import EmbeddedRows, principal_angle_distance
+from flic_paper.linear import flic_fedrep as linreg
+from flic_paper.linear.flic_fedrep import EmbeddedRows, principal_angle_distance
 from flic_paper.linear.oracle import LinearOracleConfig, make_linear_oracle
 from flic_paper.studies.linear_regression import unrotated
 

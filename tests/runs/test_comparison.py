@@ -4,7 +4,7 @@ from statistics import stdev
 
 import pytest
 
-from flic.runs.comparison import Cell, compare
+from flic.runs.comparison import ComparedRun, compare
 from flic.runs.metrics import Outcome, Scores
 
 
@@ -13,7 +13,7 @@ def cell(method, seed, clients, chosen=None, seconds=1.0, sent=0):
         return Scores(3, values, dict.fromkeys(values, 10))
 
     known = None if chosen is None else accuracy(chosen)
-    return Cell(method, seed, Outcome(accuracy(clients), known), seconds, sent)
+    return ComparedRun(method, seed, Outcome(accuracy(clients), known), seconds, sent)
 
 
 def test_mean_spread_and_worst_client():

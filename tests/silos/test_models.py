@@ -13,6 +13,7 @@ import flic
 from flic.data.task import Classification
 from flic.errors import Damaged
 from flic.silos.candidates import CANDIDATES
+from flic.silos.column_views import linked_columns
 from flic.silos.encoding import linked_features
 from flic.silos.estimator_models import BoostedModel, LinearModel
 from flic.silos.evaluator import Evaluator
@@ -20,7 +21,6 @@ from flic.silos.fit_settings import FitSettings
 from flic.silos.mixing import Mix, mixed
 from flic.silos.model import Saved
 from flic.silos.models import KINDS
-from flic.silos.views import linked_columns
 from flic.tables import tables_from_frames
 
 

@@ -9,7 +9,7 @@ from flic.cli.screen import say, table
 
 def bench(format: Format = "text") -> None:
     """Measure the stacked engine against the sequential one, in one run and one thread."""
-    from flic_paper.benchmark.engine import measure
+    from flic_paper.benchmark.speed import measure
 
     result = measure()
     if format == "json":

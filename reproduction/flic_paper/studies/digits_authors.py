@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from flic.settings import merge
 from flic_paper.arms import Arm, Changes
-from flic_paper.federations import Federation, FederationStudy
+from flic_paper.federations import FederationStudy, StudiedFederation
 from flic_paper.studies.table_digits import A_PART, COLUMNS, PAPER, QUICK
 
 _PROGRAM: Changes = {
@@ -62,7 +62,7 @@ class DigitsAuthors(FederationStudy):
     quick_arms = ("local-rounds", "flic-class")
     spaces = ("mnist", "usps")
     federations = tuple(
-        Federation(
+        StudiedFederation(
             name,
             f"digits-{name}",
             3,

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from flic_paper.arms import ALL, IN_BRIEF, Changes
-from flic_paper.federations import Federation, FederationStudy
+from flic_paper.federations import FederationStudy, StudiedFederation
 
 
 class Eeg(FederationStudy):
@@ -22,7 +22,7 @@ class Eeg(FederationStudy):
     clients_repeat = True  # the file has one split into training and test trials
     # From the authors' program, one seed, at its own settings.
     federations = (
-        Federation(
+        StudiedFederation(
             "eeg",
             "eeg",
             3,

@@ -20,7 +20,7 @@ from flic.engine.rounds import active_clients
 from flic.gaussians import AffineMap, Gaussian
 from flic.methods.protocol import ServerState
 from flic.seeding import generator
-from flic_paper.linear.algorithm import (
+from flic_paper.linear.flic_fedrep import (
     EmbeddedRows,
     contraction_bound,
     estimated_embedding,

@@ -34,7 +34,7 @@ LATENT = 5  # features of the noisy toy that are not noise
 
 
 @dataclass(frozen=True)
-class Federation:
+class LinkedFederation:
     """Clients of a seed, and the models alone that linked features are compared with."""
 
     make: Make
@@ -116,15 +116,17 @@ def _permuted(seed: int) -> FederatedData:
     return replace(made, clients=tuple(map(own, made.clients)))
 
 
-FEDERATIONS: Mapping[str, Federation] = {
-    "mfeat, 30 rows": Federation(_mfeat),
-    "mfeat, 25-60 rows": Federation(partial(_mfeat, rows_per_class=(5, 12)), ("lda", "logistic")),
-    "digits, 200 clients": Federation(_digits, ("lda", "logistic")),
-    "fashion": Federation(_fashion, ("lda", "logistic")),
-    "toy, noisy features": Federation(_noisy),
-    "toy, linear mapping": Federation(_mapped),
-    "mfeat, links permuted": Federation(_permuted, ("lda", "logistic")),
-    "mfeat, half linked": Federation(_half, ("lda", "logistic")),
+FEDERATIONS: Mapping[str, LinkedFederation] = {
+    "mfeat, 30 rows": LinkedFederation(_mfeat),
+    "mfeat, 25-60 rows": LinkedFederation(
+        partial(_mfeat, rows_per_class=(5, 12)), ("lda", "logistic")
+    ),
+    "digits, 200 clients": LinkedFederation(_digits, ("lda", "logistic")),
+    "fashion": LinkedFederation(_fashion, ("lda", "logistic")),
+    "toy, noisy features": LinkedFederation(_noisy),
+    "toy, linear mapping": LinkedFederation(_mapped),
+    "mfeat, links permuted": LinkedFederation(_permuted, ("lda", "logistic")),
+    "mfeat, half linked": LinkedFederation(_half, ("lda", "logistic")),
 }
 
 
@@ -201,7 +203,7 @@ class LinkedStudy(Study):
         return {self.name: figure}
 
 
-def _federations(scope: Scope) -> Mapping[str, Federation]:
+def _federations(scope: Scope) -> Mapping[str, LinkedFederation]:
     names = ("mfeat, 30 rows", "toy, noisy features") if scope.quick else FEDERATIONS
     return {name: FEDERATIONS[name] for name in names}
 

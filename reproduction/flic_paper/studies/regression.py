@@ -13,8 +13,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from flic.config import RunConfig, resolve
-from flic.runs.comparison import Cell as Ran
-from flic.runs.comparison import Row, compare
+from flic.runs.comparison import ComparedRun, Row, compare
 from flic.runs.loaded import data_of
 from flic.runs.metrics import Outcome, Scores
 from flic.runs.run_folder import simulate
@@ -91,7 +90,7 @@ def _rows(results: Results, problem: str, preset: str, scope: Scope) -> list[Row
             found = results[_key(problem, preset, method, seed)]
             chosen = None if found["chosen"] is None else Scores(**found["chosen"])
             outcome = Outcome(Scores(**found["last"]), chosen)
-            ran.append(Ran(method, seed, outcome, found["seconds"], 0))
+            ran.append(ComparedRun(method, seed, outcome, found["seconds"], 0))
     return compare(ran, reference=_REFERENCE)
 
 

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from flic_paper.arms import ALL, Changes
-from flic_paper.federations import Federation, FederationStudy
+from flic_paper.federations import FederationStudy, StudiedFederation
 
 PAPER = {  # table:performance, as printed
     "100x3": (97.49, 97.45, 97.83, 97.70),
@@ -43,7 +43,7 @@ class TableDigits(FederationStudy):
     ]
     spaces = ("mnist", "usps")
     federations = tuple(
-        Federation(
+        StudiedFederation(
             name,
             f"digits-{name}",
             3,

@@ -6,15 +6,15 @@ TextCaps itself cannot be redistributed; experiments/modalities-textcaps.toml ru
 from typing import ClassVar
 
 from flic_paper.arms import ALL, Changes
-from flic_paper.federations import Federation, FederationStudy
+from flic_paper.federations import FederationStudy, StudiedFederation
 
 _PAPER = ("local-rounds", "fedhenn", "flic-class", "flic-hl")
 _STRONG = ("local", "lda", "within-space", "fedavg", "linked", "permuted-anchors")
 
 
-def _federation(name: str, seeds: int, *figures: float) -> Federation:
+def _federation(name: str, seeds: int, *figures: float) -> StudiedFederation:
     paper: dict[str, float] = dict(zip(_PAPER, figures, strict=True))
-    return Federation(name, f"modalities-{name}", seeds, paper=paper)
+    return StudiedFederation(name, f"modalities-{name}", seeds, paper=paper)
 
 
 class TableModalities(FederationStudy):

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from flic_paper.arms import HONEST, PAPER, Changes
-from flic_paper.federations import Federation
+from flic_paper.federations import StudiedFederation
 from flic_paper.sweeps import SweepStudy
 
 _CLIENTS = (50, 100, 200)
@@ -23,7 +23,7 @@ class Toy(SweepStudy):
     )
     arms = (*PAPER, *[arm for arm in HONEST if arm.name in _STRONG])
     federations = tuple(
-        Federation(
+        StudiedFederation(
             f"{problem}/{number}",
             f"toy-{problem}",
             5,

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from flic_paper.arms import ALL, IN_BRIEF, Changes
-from flic_paper.federations import Federation, FederationStudy
+from flic_paper.federations import FederationStudy, StudiedFederation
 
 
 class Views(FederationStudy):
@@ -15,7 +15,7 @@ class Views(FederationStudy):
     arms = ALL
     on_page = (*IN_BRIEF, "within-space", "fedavg", "linked")
     searches = True
-    federations = (Federation("views", "views", 3),)
+    federations = (StudiedFederation("views", "views", 3),)
     quick: ClassVar[Changes] = {
         "data": {"num_clients": 8},
         "training": {"rounds": 2, "local": "2 epochs"},

@@ -122,16 +122,16 @@ def _run_there(
 
 def _compare(done: "Done", problem: str, reference: str, folder: Path) -> None:
     """Write and show the comparison of finished runs, which are given by method and seed."""
-    from flic.runs.comparison import Cell
-    from flic.runs.comparison import compare as compare_cells
+    from flic.runs.comparison import ComparedRun
+    from flic.runs.comparison import compare as compare_runs
 
-    cells = [
-        Cell(name, seed, one.outcome, one.seconds, one.bytes_sent)
+    runs = [
+        ComparedRun(name, seed, one.outcome, one.seconds, one.bytes_sent)
         for (name, seed), one in done.items()
     ]
-    rows = compare_cells(cells, reference=reference)
+    rows = compare_runs(runs, reference=reference)
     write_json(folder / "comparison.json", [row.summary() for row in rows])
-    measure = cells[0].outcome.last.measure
+    measure = runs[0].outcome.last.measure
     _show(f"Test {measure}, {problem}", rows, reference)
     ceilings = [one.ceiling for one in done.values() if one.ceiling is not None]
     if ceilings:

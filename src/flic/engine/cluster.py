@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Done = TypeVar("Done")
 
-Client = Any
+DaskClient = Any
 """Dask's client; its own types are those of asynchronous use."""
 
 Versions = dict[str, str]
@@ -59,7 +59,7 @@ def refuse_other(wanted: Versions, found: Versions) -> None:
 
 
 @dataclass(frozen=True)
-class Task(Generic[Done]):
+class ClusterTask(Generic[Done]):
     """A task that was sent to a cluster."""
 
     cluster: "Cluster"
@@ -73,20 +73,20 @@ class Task(Generic[Done]):
 class Cluster:
     """A connection to the scheduler of a cluster that has workers."""
 
-    def __init__(self, client: Client, address: str, *, workers: int) -> None:
+    def __init__(self, client: DaskClient, address: str, *, workers: int) -> None:
         self.workers = workers  # threads of all workers when the connection was made
         self.in_flight = 2 * workers
         self._client, self._address = client, address
         self.versions = own_versions()
 
-    def submit(self, function: Callable[..., Done], *plain: Any) -> Task[Done]:
+    def submit(self, function: Callable[..., Done], *plain: Any) -> ClusterTask[Done]:
         """Send function(*plain) to a worker; the function goes by its name.
 
         It may be called again elsewhere when a worker dies, so its result must depend on what it
         is given alone.
         """
         future = self._client.submit(obey, self.versions, function, *plain, pure=False)
-        return Task(self, future)
+        return ClusterTask(self, future)
 
     def as_done(
         self, function: Callable[..., Done], items: Iterable[tuple[Any, ...]]
@@ -182,7 +182,9 @@ def open_cluster(address: str) -> Generator[Cluster]:
         try:
             # A client that fails to connect would not go away in peace.
             asyncio.run(_greet(address))
-            client: Client = distributed.Client(address, timeout=CONNECT_S, set_as_default=False)
+            client: DaskClient = distributed.Client(
+                address, timeout=CONNECT_S, set_as_default=False
+            )
         except (OSError, ValueError, TypeError, RuntimeError) as error:
             raise ConfigError(
                 f"--cluster: no scheduler answers at {address} ({error}); expected the address "
@@ -202,7 +204,7 @@ async def _greet(address: str) -> None:
     await comm.close()
 
 
-def _sound_workers(client: Client, address: str) -> int:
+def _sound_workers(client: DaskClient, address: str) -> int:
     """Threads of all workers, after a look at their versions."""
     try:
         client.wait_for_workers(1, timeout=CONNECT_S)

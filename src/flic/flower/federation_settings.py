@@ -12,13 +12,13 @@ from pydantic import Field, field_validator, model_validator
 
 from flic.data.task import Classification, Regression, Task, TaskName
 from flic.method_settings import MethodSettings, refuse_endless
-from flic.methods import METHODS, build_method, protocol
-from flic.methods.protocol import Population
+from flic.methods import METHODS, build_method
+from flic.methods.protocol import Method, Population
 from flic.settings import Section, merge, validated
 from flic.silos.fit_settings import NETWORK
 
 #: Methods that send no φ: `within-space` and `fedavg` share it, the others share nothing.
-Method = Literal["flic-class", "flic-hl", "hetfedrep", "permuted-anchors", "fedhenn", "linked"]
+MethodName = Literal["flic-class", "flic-hl", "hetfedrep", "permuted-anchors", "fedhenn", "linked"]
 
 NUMBER_BYTES = 8
 """Size of a weight, a loss term or a figure on the wire."""
@@ -52,7 +52,7 @@ class FederationSettings(Section):
     task: TaskName = "classification"
     classes: tuple[str, ...] = ()
     range: tuple[float, float] | None = None  # of the responses of a regression
-    method: Method = "flic-class"
+    method: MethodName = "flic-class"
     network: dict[str, Any] = Field(default_factory=dict)  # on top of NETWORK, section by section
     seed: int = Field(default=0, ge=0)
     rounds: int = Field(default=50, ge=1)
@@ -128,7 +128,7 @@ class FederationSettings(Section):
         """True if the method sends sums over rows, of columns that silos have linked."""
         return METHODS[self.method].sends_sums
 
-    def coordinated_method(self) -> protocol.Method:
+    def coordinated_method(self) -> Method:
         """The method as the coordinator knows it: other facts about silos are theirs."""
         population = Population(0, self.question, self.max_features, 0, spaces={})
         return build_method(self.method, self.method_settings, population, seed=self.seed)

@@ -24,7 +24,7 @@ from flic.shapes import Named, unlike_forms
 
 
 @dataclass(frozen=True)
-class Trained:
+class VisitResult:
     """The result of one visit: the update that leaves, and the loss terms."""
 
     update: Update
@@ -62,17 +62,17 @@ class SiloEngine:
 
     def train(
         self, stage: str, server: ServerState, state: Named, least_rows: int
-    ) -> tuple[Trained, Named]:
+    ) -> tuple[VisitResult, Named]:
         """Train once; the result that leaves, and the private parameters that stay."""
         name = self.client.name
         refuse_other_shared(name, server.shared, self.known)
         answer = self.engine.do(Job(stage, server, (name,), [state]))
         update = answer.updates[0] if answer.updates else Update(name, {})
         if len(self.client.train) < least_rows:  # α and the losses rest on all of them
-            return Trained(Update(name, {}), {}), answer.states[name]
+            return VisitResult(Update(name, {}), {}), answer.states[name]
         few = _anchors_of_few(self.engine, server, least_rows)
         entries = {name: e for name, e in update.entries.items() if name not in few}
-        return Trained(Update(name, entries), answer.losses[name]), answer.states[name]
+        return VisitResult(Update(name, entries), answer.losses[name]), answer.states[name]
 
     def figures(self, server: ServerState, state: Named) -> dict[str, float]:
         """Sums over the silo's held-out rows."""
@@ -177,13 +177,13 @@ class LinkedSiloEngine:
         clients = Clients(data, self._method.embedding, dtype=torch.float32)
         return Engine(self.method(server), clients, self._settings.seed)
 
-    def prepare(self, server: ServerState) -> Trained:
+    def prepare(self, server: ServerState) -> VisitResult:
         """The keys of all features, then sums of the linked ones, then likelihoods."""
         name = self.client.name
         if server.round == FIRST:
-            return Trained(Update(name, {}), {}, self.client.schema.features)
+            return VisitResult(Update(name, {}), {}, self.client.schema.features)
         [update] = self._engine(server).do(Job("prepare", server, (name,), [{}])).updates
-        return Trained(update, {}, self._linked(server) if server.round == SUMS else ())
+        return VisitResult(update, {}, self._linked(server) if server.round == SUMS else ())
 
     def known(self, server: ServerState) -> LinkedClient:
         """The silo's view of linked columns after the last round, its model included."""

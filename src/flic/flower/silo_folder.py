@@ -23,7 +23,7 @@ from flic.flower.federation_settings import (
     federation_settings,
 )
 from flic.flower.pooling import FIRST, LAST, SUMS
-from flic.flower.silo_engine import LinkedSiloEngine, SiloEngine, Trained
+from flic.flower.silo_engine import LinkedSiloEngine, SiloEngine, VisitResult
 from flic.flower.silo_run import FACTS, ROWS, SiloRun
 from flic.flower.sums_history import Cells, SumsHistory
 from flic.method_settings import MAX_NUMBERS_PER_VALUE, Scatter
@@ -112,7 +112,7 @@ class SiloFolder:
         stage: str = "update",
         *,
         run: str,
-    ) -> Trained:
+    ) -> VisitResult:
         """One visit from the silo's own state before the round; asked again, the same again."""
         # A visit of a run that was killed may still be under way.
         with alone_in(self.folder, patience_s=settings.deadline_s):

@@ -17,7 +17,7 @@ from flic.engine.checkpoint import CHECKPOINTS, DiskJournal
 from flic.engine.engine import Engine
 from flic.engine.traffic import ClientTraffic
 from flic.errors import Damaged, RunFolderError
-from flic.files import MOST_BYTES, Counted, read_bytes
+from flic.files import MOST_BYTES, BoundedFile, read_bytes
 from flic.methods import METHODS
 from flic.methods.network import NetworkMethod
 from flic.page.contents import Gain, Gains, Measure, Report, Round
@@ -173,7 +173,7 @@ def _last_scores(folder: Path) -> Scores:
     """Test scores of the clients at the last round."""
     path = folder / "clients.parquet"
     try:
-        with Counted(path, most=MOST_BYTES) as file:
+        with BoundedFile(path, most=MOST_BYTES) as file:
             rows = pq.read_table(file).to_pylist()
         last = max(row["round"] for row in rows)
         return scores_at(

@@ -13,7 +13,7 @@ TIE = 1e-9
 
 
 @dataclass(frozen=True)
-class Cell:
+class ComparedRun:
     """One run of a comparison."""
 
     method: str
@@ -47,16 +47,18 @@ class Row:
         return dict(vars(self))
 
 
-def compare(cells: Sequence[Cell], *, reference: str, clients_repeat: bool = False) -> list[Row]:
+def compare(
+    runs: Sequence[ComparedRun], *, reference: str, clients_repeat: bool = False
+) -> list[Row]:
     """A row per method, in order of appearance.
 
     With `clients_repeat`, a client has the same rows in every seed. Its gains over seeds are then
     averaged first, since they are not independent.
     """
-    by_method: dict[str, list[Cell]] = {}
-    for cell in cells:
-        by_method.setdefault(cell.method, []).append(cell)
-    base = {cell.seed: cell.outcome.last for cell in by_method.get(reference, [])}
+    by_method: dict[str, list[ComparedRun]] = {}
+    for run in runs:
+        by_method.setdefault(run.method, []).append(run)
+    base = {run.seed: run.outcome.last for run in by_method.get(reference, [])}
     gains = {
         method: _gains(own, base, clients_repeat) if method != reference else []
         for method, own in by_method.items()
@@ -64,34 +66,36 @@ def compare(cells: Sequence[Cell], *, reference: str, clients_repeat: bool = Fal
     return [_row(method, own, gains[method]) for method, own in by_method.items()]
 
 
-def _row(method: str, cells: Sequence[Cell], gains: Sequence[float]) -> Row:
-    means = [cell.outcome.last.mean for cell in cells]
-    chosen = [cell.outcome.chosen.mean for cell in cells if cell.outcome.chosen is not None]
+def _row(method: str, runs: Sequence[ComparedRun], gains: Sequence[float]) -> Row:
+    means = [run.outcome.last.mean for run in runs]
+    chosen = [run.outcome.chosen.mean for run in runs if run.outcome.chosen is not None]
     return Row(
         method=method,
-        seeds=len(cells),
+        seeds=len(runs),
         mean=fmean(means),
         spread=stdev(means) if len(means) > 1 else None,
-        worst=fmean(cell.outcome.last.worst for cell in cells),
-        worst_decile=fmean(cell.outcome.last.worst_decile for cell in cells),
+        worst=fmean(run.outcome.last.worst for run in runs),
+        worst_decile=fmean(run.outcome.last.worst_decile for run in runs),
         chosen=fmean(chosen) if chosen else None,
         gain=fmean(gains) if gains else None,
         gain_interval=_half_width(gains) if len(gains) > 1 else None,
         gaining=sum(gain > TIE for gain in gains),
         losing=sum(gain < -TIE for gain in gains),
         tied=sum(abs(gain) <= TIE for gain in gains),
-        seconds=fmean(cell.seconds for cell in cells),
-        bytes_sent=fmean(cell.bytes_sent for cell in cells),
+        seconds=fmean(run.seconds for run in runs),
+        bytes_sent=fmean(run.bytes_sent for run in runs),
     )
 
 
-def _gains(cells: Sequence[Cell], base: Mapping[int, Scores], clients_repeat: bool) -> list[float]:
+def _gains(
+    runs: Sequence[ComparedRun], base: Mapping[int, Scores], clients_repeat: bool
+) -> list[float]:
     """Difference of every client to the reference, in every seed that both have run."""
     gains: dict[str, list[float]] = {}
-    for cell in cells:
-        if cell.seed in base:
-            for name, score in cell.outcome.last.clients.items():
-                gains.setdefault(name, []).append(score - base[cell.seed].clients[name])
+    for run in runs:
+        if run.seed in base:
+            for name, score in run.outcome.last.clients.items():
+                gains.setdefault(name, []).append(score - base[run.seed].clients[name])
     if clients_repeat:
         return [fmean(own) for own in gains.values()]
     return [gain for own in gains.values() for gain in own]

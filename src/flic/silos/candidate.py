@@ -59,12 +59,12 @@ class Run:
     jobs: TrafficCounter
 
 
-OnStep = Callable[[Record, Run], None]
+OnRunStep = Callable[[Record, Run], None]
 """Called after every step with its record and the run so far."""
 
 
 def run_in_memory(
-    engine: Engine, settings: MethodSettings, *, on_step: OnStep = lambda record, run: None
+    engine: Engine, settings: MethodSettings, *, on_step: OnRunStep = lambda record, run: None
 ) -> Run:
     """All rounds of an engine; clients are measured at the end only."""
     run = Run(engine, MemoryJournal(), settings, TrafficCounter(engine))

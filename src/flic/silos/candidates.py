@@ -19,14 +19,14 @@ from flic.engine.rounds import num_active
 from flic.methods import METHODS, build_method
 from flic.methods.baselines.estimators import PerClientEstimator
 from flic.methods.protocol import Population
-from flic.silos.candidate import Candidate, Learned, OnStep, Run, run_in_memory
+from flic.silos.candidate import Candidate, Learned, OnRunStep, Run, run_in_memory
+from flic.silos.column_views import View, linked_columns, own_columns, same_columns, shared_columns
 from flic.silos.encoding import EncodedFederation, in_space
 from flic.silos.estimator_models import exported
 from flic.silos.fit_settings import FitSettings
 from flic.silos.linked_columns import LinkedColumns
 from flic.silos.mixing import Mix
 from flic.silos.models import NetworkModel
-from flic.silos.views import View, linked_columns, own_columns, same_columns, shared_columns
 
 #: FedAvg needs frequent averages, and does not use the shared hidden layer of FLIC-HL.
 AVERAGED: Mapping[str, Any] = {
@@ -75,7 +75,7 @@ class NetworkCandidate(Candidate):
         settings: FitSettings,
         *,
         seed: int,
-        on_step: OnStep = lambda record, run: None,
+        on_step: OnRunStep = lambda record, run: None,
     ) -> Run:
         """The whole run; `on_step` is called after every step."""
         own = settings.method_with(self.changes)

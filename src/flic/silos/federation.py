@@ -11,7 +11,7 @@ from flic.silos import folder
 from flic.silos.estimator import SiloClassifier, SiloRegressor, estimator_of
 from flic.silos.fit_settings import fit_settings
 from flic.silos.fitted import FittedFederation
-from flic.silos.fitting import OnStep, fit
+from flic.silos.fitting import OnFitStep, fit
 from flic.silos.joining import SharedPart, join
 from flic.silos.verdict import ClientVerdict, Verdict
 from flic.tables import (
@@ -95,7 +95,7 @@ class Federation:
         self,
         *,
         workers: int = 1,
-        on_step: OnStep = lambda done, total, what: None,
+        on_step: OnFitStep = lambda done, total, what: None,
         **settings: Any,
     ) -> Self:
         """Train and compare all candidates; `settings` are the keys of `[fit]`, e.g. repeats=20."""

@@ -26,7 +26,7 @@ from flic.silos.splits import Rows, outer_splits
 from flic.silos.verdict import verdict
 from flic.tables import TableFederation
 
-OnStep = Callable[[int, int, str], None]
+OnFitStep = Callable[[int, int, str], None]
 """Called first and after every step with the steps done, the total, and the name of the next."""
 
 
@@ -36,7 +36,7 @@ def fit(
     settings: FitSettings,
     *,
     workers: int = 1,
-    on_step: OnStep = lambda done, total, what: None,
+    on_step: OnFitStep = lambda done, total, what: None,
     cache: FitCache | None = None,
 ) -> FittedFederation:
     """Compare every candidate on every split, then train each client's choice on all rows.
@@ -48,7 +48,7 @@ def fit(
         return _fit(Evaluator(federation, settings, cache=cache), workers, on_step)
 
 
-def _fit(evaluator: Evaluator, workers: int, on_step: OnStep) -> FittedFederation:
+def _fit(evaluator: Evaluator, workers: int, on_step: OnFitStep) -> FittedFederation:
     federation, settings = evaluator.federation, evaluator.settings
     splits = outer_splits(federation.tables, settings)
     everything = {table.name: np.arange(len(table)) for table in federation.tables}

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from flic.errors import DataError
-from flic.files import Counted
+from flic.files import BoundedFile
 from flic.tables import databases
 from flic.tables.arrow import Source, first_line, refuse_repeated, to_pandas, within
 from flic.tables.delimited import open_delimited
@@ -27,13 +27,13 @@ UNPACKED = 8
 """Most memory for the rows of a file, as a multiple of its size; text takes at most five times."""
 
 
-def _open_parquet(path: Path, file: Counted, encoding: str) -> Source:
+def _open_parquet(path: Path, file: BoundedFile, encoding: str) -> Source:
     del path, encoding
     parquet = pq.ParquetFile(file)
     return Source(parquet.schema_arrow, map(_validated, parquet.iter_batches()))
 
 
-def _open_feather(path: Path, file: Counted, encoding: str) -> Source:
+def _open_feather(path: Path, file: BoundedFile, encoding: str) -> Source:
     del path, encoding
     feather = pa.ipc.open_file(file)
     batches = map(feather.get_batch, range(feather.num_record_batches))
@@ -46,7 +46,7 @@ def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-OPENERS: dict[str, Callable[[Path, Counted, str], Source]] = {
+OPENERS: dict[str, Callable[[Path, BoundedFile, str], Source]] = {
     ".csv": open_delimited,
     ".tsv": open_delimited,
     ".parquet": _open_parquet,
@@ -168,7 +168,7 @@ def _megabytes(size: int) -> str:
 def _opened(path: Path, encoding: str, max_bytes: int | None = None) -> Iterator[Source]:
     """Schema and batches of a file; errors while reading become sentences."""
     try:
-        with Counted(path, most=max_bytes) as file:
+        with BoundedFile(path, most=max_bytes) as file:
             source = OPENERS[path.suffix.lower()](path, file, encoding)
             refuse_repeated(path, source.schema.names)
             _refuse_nested(path, source.schema)

@@ -9,7 +9,8 @@ PER_SOURCE, IN_ALL = 5, 30  # warnings of one kind between two counts, of one ad
 LONGEST = 500  # characters of a warning
 COUNTED = "counted"  # marks the lines that say what was left out
 
-Kind = tuple[str, int]
+Place = tuple[str, int]
+"""A file of code and its line."""
 
 
 @dataclass
@@ -39,7 +40,7 @@ class Quota(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._kinds: dict[Kind, Lines] = {}
+        self._kinds: dict[Place, Lines] = {}
 
     def limit(self, handlers: Iterable[logging.Handler]) -> None:
         """Stand before these handlers."""

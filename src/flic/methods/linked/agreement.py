@@ -17,10 +17,10 @@ from flic.methods.linked.sums import Detail, Layout, Moments
 from flic.seeding import generator
 from flic.shapes import Named
 
-Kind = Literal["linear", "mapped"]
+SumsKind = Literal["linear", "mapped"]
 """Sums of the features as they are, or under the random map."""
 
-DETAILS: Mapping[Scatter, Mapping[Kind, Detail]] = {
+DETAILS: Mapping[Scatter, Mapping[SumsKind, Detail]] = {
     "off": {"linear": "off", "mapped": "off"},
     "diagonal": {"linear": "diagonal", "mapped": "diagonal"},
     "projected": {"linear": "diagonal", "mapped": "full"},
@@ -62,8 +62,8 @@ class Agreement:
     task: Task
     seed: int
     # Made once, for all clients in turn.
-    _everyone: dict[tuple[str, Kind], PooledSums] = field(default_factory=dict, compare=False)
-    _layouts: dict[tuple[str, Kind], Layout] = field(default_factory=dict, compare=False)
+    _everyone: dict[tuple[str, SumsKind], PooledSums] = field(default_factory=dict, compare=False)
+    _layouts: dict[tuple[str, SumsKind], Layout] = field(default_factory=dict, compare=False)
     _maps: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict, compare=False)
 
     @property
@@ -81,11 +81,11 @@ class Agreement:
         shares_nothing = len(self.shared) > 1 and not self.shared[space].names
         return PRIVATE if shares_nothing else space
 
-    def detail(self, kind: Kind) -> Detail:
+    def detail(self, kind: SumsKind) -> Detail:
         """Most detail that may be sent of the scatter of a kind of sums."""
         return DETAILS[self.settings.scatter][kind]
 
-    def layout(self, space: str, kind: Kind) -> Layout:
+    def layout(self, space: str, kind: SumsKind) -> Layout:
         """Layout in which the sums of a space are sent."""
         if (space, kind) not in self._layouts:
             block = self.shared[space].block
@@ -96,7 +96,7 @@ class Agreement:
             self._layouts[space, kind] = made
         return self._layouts[space, kind]
 
-    def everyone(self, state: Named, space: str, kind: Kind) -> PooledSums:
+    def everyone(self, state: Named, space: str, kind: SumsKind) -> PooledSums:
         """The pooled sums of a space."""
         prefix, layout = f"moments.{space}.{kind}.", self.layout(space, kind)
         source = state[prefix + "total"]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from flic.data.client_data import ClientData
 from flic.data.schema import FeatureSchema
-from flic.methods.linked.agreement import Agreement, Kind, class_of, columns_of
+from flic.methods.linked.agreement import Agreement, SumsKind, class_of, columns_of
 from flic.methods.linked.deviations import Marginals
 from flic.methods.linked.disclosure import (
     DisclosedRows,
@@ -26,7 +26,7 @@ from flic.methods.linked.hiding import Usual, chunks, told_pairs
 from flic.methods.linked.sums import ColumnIndex, Detail, Moments, Parts, Totals
 from flic.shapes import Named
 
-Sent = Mapping[Kind, Named]
+Sent = Mapping[SumsKind, Named]
 """One client's own part of the pooled sums, by kind."""
 
 _CLIP = 5.0
@@ -112,7 +112,7 @@ class ClientSums:
 
     # ---- sums ------------------------------------------------------------------------------
 
-    def sent(self, kind: Kind) -> Named:
+    def sent(self, kind: SumsKind) -> Named:
         """The client's own part of the pooled sums."""
         if self._sent is not None:
             return self._sent.get(kind, {})
@@ -122,7 +122,7 @@ class ClientSums:
     def _sent_linear(self) -> Named:
         return sent_sums(self.agreed, self._told, told_detail(self.agreed, self.client))
 
-    def sent_totals(self, kind: Kind) -> Named:
+    def sent_totals(self, kind: SumsKind) -> Named:
         """Counts and sums that were sent, without products of features, which are rarely needed."""
         if self._sent is not None:
             return {n: v for n, v in self.sent(kind).items() if n in ("count", "total")}
@@ -135,7 +135,7 @@ class ClientSums:
         detail = self.detail("mapped")
         return self._mapped_sums(detail) if detail else {}
 
-    def detail(self, kind: Kind) -> Detail | None:
+    def detail(self, kind: SumsKind) -> Detail | None:
         """Detail that the client sends of a kind of sums; None: nothing, not even means."""
         if kind == "linear":
             return told_detail(self.agreed, self.client)
@@ -191,7 +191,7 @@ class ClientSums:
 
         return parts
 
-    def rows_in_sums(self, kind: Kind) -> Int[Tensor, " rows"] | None:
+    def rows_in_sums(self, kind: SumsKind) -> Int[Tensor, " rows"] | None:
         """The client's rows in the pooled scatter; None if its sums are not those of its rows."""
         if self._sent or self._least > 1:
             return None

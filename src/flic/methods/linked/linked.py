@@ -21,7 +21,7 @@ from torch import Tensor
 from flic.data.client_data import ClientData, Split
 from flic.data.stacked import StackedData
 from flic.method_settings import MethodSettings
-from flic.methods.linked.agreement import Agreement, Kind
+from flic.methods.linked.agreement import Agreement, SumsKind
 from flic.methods.linked.client_sums import sent_sums
 from flic.methods.linked.deviations import USUAL
 from flic.methods.linked.disclosure import DisclosedRows, told_detail
@@ -80,7 +80,7 @@ class Linked(Method):
 
     def init_server(self) -> ServerState:
         shared: dict[str, Tensor] = {}
-        kinds: tuple[Kind, ...] = ("linear", "mapped")
+        kinds: tuple[SumsKind, ...] = ("linear", "mapped")
         for space, features in self.agreed.shared.items():
             for kind in kinds if features.names else ():
                 shapes = self.agreed.layout(space, kind).shapes

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from flic.methods.linked.agreement import Kind, PooledSums, class_of, columns_of
+from flic.methods.linked.agreement import PooledSums, SumsKind, class_of, columns_of
 from flic.methods.linked.client_sums import ClientSums
 from flic.methods.linked.discriminants import Base, Linear, Own
 from flic.methods.linked.sums import Moments, Totals
@@ -40,7 +40,7 @@ class PeerSums:
 class PeerSide:
     """The client's columns of a kind, and their positions among the pooled ones."""
 
-    kind: Kind
+    kind: SumsKind
     columns: Float[Tensor, "rows p"]
     own: Int[Tensor, " shared"]
     there: Int[Tensor, " shared"]
