@@ -5,7 +5,7 @@ are at one client each; the partition of the authors' program is there too (`par
 """
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from flic.data.client_data import ClientData, FederatedData, Split
-from flic.data.partition import Holdings, deal_rows, draw_classes, draw_rows
+from flic.data.partition import Holdings, deal_rows, draw_classes, draw_rows, in_turn
 from flic.data.problem import Problem
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification
@@ -58,17 +58,13 @@ def make_mnist_usps(config: MnistUspsConfig, *, seed: int) -> FederatedData:
     The two data sets keep their own split into training and test images. In the disjoint partition
     both parts of a class are divided among its holders, so that no image is at two clients.
     """
-    clients: dict[int, ClientData] = {}
-    for first, source in enumerate((_mnist(), _usps())):
-        members = range(first, config.num_clients, 2)
-        made = _make_clients(source, members, config, seed=seed)
-        clients.update(zip(members, made, strict=True))
-    ordered = tuple(clients[i] for i in range(config.num_clients))[: config.taken]
-    return FederatedData("mnist-usps", Classification(NUM_CLASSES), ordered)
+    make = partial(_make_clients, config=config, seed=seed)
+    clients = in_turn((_mnist(), _usps()), config.num_clients, make)
+    return FederatedData("mnist-usps", Classification(NUM_CLASSES), clients[: config.taken])
 
 
 def _make_clients(
-    source: _Source, members: range, config: MnistUspsConfig, *, seed: int
+    source: _Source, members: range, *, config: MnistUspsConfig, seed: int
 ) -> list[ClientData]:
     """Clients of one data set, with the numbers `members`."""
     rng = generator(seed, "mnist-usps", source.name)

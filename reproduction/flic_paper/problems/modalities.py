@@ -5,6 +5,7 @@ Paper: "TextCaps data set".
 """
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Literal, Self
 
@@ -13,7 +14,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from flic.data.client_data import ClientData, FederatedData, Split
-from flic.data.partition import deal_rows, draw_classes, draw_rows, keep_features
+from flic.data.partition import deal_rows, draw_classes, draw_rows, in_turn, keep_features
 from flic.data.problem import Problem
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification
@@ -68,13 +69,9 @@ def make_modalities(config: ModalitiesConfig, *, seed: int) -> FederatedData:
     pairs = _read(config)
     _refuse_too_many_classes(config, pairs.num_classes)
     is_test = _draw_test(pairs, rng=generator(seed, "modalities", "test"))
-    clients: dict[int, ClientData] = {}
-    for first, modality in enumerate(("image", "text")):
-        members = range(first, config.num_clients, 2)
-        made = _make_clients(pairs, modality, is_test, members, config, seed=seed)
-        clients.update(zip(members, made, strict=True))
-    ordered = tuple(clients[i] for i in range(config.num_clients))
-    return FederatedData(f"modalities-{config.source}", Classification(pairs.num_classes), ordered)
+    make = partial(_make_clients, pairs=pairs, is_test=is_test, config=config, seed=seed)
+    clients = in_turn(("image", "text"), config.num_clients, make)
+    return FederatedData(f"modalities-{config.source}", Classification(pairs.num_classes), clients)
 
 
 def _read(config: ModalitiesConfig) -> Pairs:
@@ -104,12 +101,12 @@ def _draw_test(pairs: Pairs, *, rng: torch.Generator) -> Tensor:
 
 
 def _make_clients(
-    pairs: Pairs,
     modality: str,
-    is_test: Tensor,
     members: range,
-    config: ModalitiesConfig,
     *,
+    pairs: Pairs,
+    is_test: Tensor,
+    config: ModalitiesConfig,
     seed: int,
 ) -> Iterator[ClientData]:
     """Clients of one modality, with the numbers `members`."""

@@ -7,6 +7,7 @@ Paper: "MNIST-USPS", whose clients read digits in two spaces.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Self
 
 import numpy as np
@@ -15,7 +16,13 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from flic.data.client_data import ClientData, FederatedData, Split
-from flic.data.partition import deal_few_rows, draw_rows, draw_uneven_classes, split_by_class
+from flic.data.partition import (
+    deal_few_rows,
+    draw_rows,
+    draw_uneven_classes,
+    in_turn,
+    split_by_class,
+)
 from flic.data.problem import Problem
 from flic.data.ranges import refuse_outside
 from flic.data.schema import FeatureSchema
@@ -65,14 +72,9 @@ def make_views(config: ViewsConfig, *, seed: int) -> FederatedData:
     Clients of one view train on different digits. No client of any view trains on a digit that
     any client is tested on; test digits may be shared.
     """
-    views = _read_views()
-    clients: dict[int, ClientData] = {}
-    for first, view in enumerate(views):
-        members = range(first, config.num_clients, len(views))
-        made = _make_clients(view, members, config, seed=seed)
-        clients.update(zip(members, made, strict=True))
-    ordered = tuple(clients[i] for i in range(config.num_clients))
-    return FederatedData("views", Classification(NUM_CLASSES), ordered)
+    make = partial(_make_clients, config=config, seed=seed)
+    clients = in_turn(_read_views(), config.num_clients, make)
+    return FederatedData("views", Classification(NUM_CLASSES), clients)
 
 
 def _read_views() -> list[_View]:
@@ -101,7 +103,7 @@ def _rows(arrays: Arrays, x: str, y: str) -> Split:
 
 
 def _make_clients(
-    view: _View, members: range, config: ViewsConfig, *, seed: int
+    view: _View, members: range, *, config: ViewsConfig, seed: int
 ) -> Iterator[ClientData]:
     """Clients of one view, with the numbers `members`."""
     # named after the digits, not the view: all views of the same digits have the same split

@@ -6,7 +6,7 @@ Paper: "MNIST-USPS"; missing features as in "TextCaps data set".
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -19,6 +19,7 @@ from flic.data.partition import (
     deal_few_rows,
     draw_rows,
     draw_uneven_classes,
+    in_turn,
     keep_features,
     split_by_class,
 )
@@ -106,17 +107,13 @@ def make_digits(config: DigitsConfig, *, seed: int) -> FederatedData:
     Training rows of different clients are disjoint; test rows come from images that no
     client trains on, and may be shared.
     """
-    clients: dict[int, ClientData] = {}
-    for first, images in enumerate((_mnist(), _optical())):
-        members = range(first, config.num_clients, 2)
-        made = _make_clients(images, members, config, seed=seed)
-        clients.update(zip(members, made, strict=True))
-    ordered = tuple(clients[i] for i in range(config.num_clients))
-    return FederatedData("digits", Classification(NUM_CLASSES), ordered)
+    make = partial(_make_clients, config=config, seed=seed)
+    clients = in_turn((_mnist(), _optical()), config.num_clients, make)
+    return FederatedData("digits", Classification(NUM_CLASSES), clients)
 
 
 def _make_clients(
-    images: _Images, members: range, config: DigitsConfig, *, seed: int
+    images: _Images, members: range, *, config: DigitsConfig, seed: int
 ) -> Iterator[ClientData]:
     """Clients of one space, with the numbers `members`."""
     rng = generator(seed, "digits", images.space)

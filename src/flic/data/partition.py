@@ -4,7 +4,8 @@ It makes the prior probability shift between clients, 𝒴_i ⊆ [C].
 Paper: "Data Sets" and "Toy data sets"; the authors' variant follows their public code.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +15,24 @@ from flic.notation import counted
 
 Holdings = list[tuple[int, ...]]
 """Classes of each client's shards; a class that occurs twice has two shards."""
+
+
+Space = TypeVar("Space")
+Made = TypeVar("Made")
+
+
+def in_turn(
+    spaces: Sequence[Space], num_clients: int, make: Callable[[Space, range], Iterable[Made]]
+) -> tuple[Made, ...]:
+    """Clients of the first space, the second and so on, and again from the first.
+
+    `make` makes the clients of a space, whose numbers it is told.
+    """
+    clients: dict[int, Made] = {}
+    for first, space in enumerate(spaces):
+        members = range(first, num_clients, len(spaces))
+        clients.update(zip(members, make(space, members), strict=True))
+    return tuple(clients[number] for number in range(num_clients))
 
 
 def draw_classes(
