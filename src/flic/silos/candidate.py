@@ -44,6 +44,10 @@ class Candidate(ABC):
         """Names of the clients that it can serve."""
         return [silo.name for silo in encoded.silos]
 
+    def refuse(self, encoded: EncodedFederation, settings: FitSettings) -> None:
+        """Refuse settings that it cannot learn with on these clients; most learn with any."""
+        del encoded, settings
+
     @abstractmethod
     def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
         """Models of the served clients, learnt from their training rows."""

@@ -5,15 +5,15 @@ from the same encoded rows and gives every client a model of its own. To add one
 `CANDIDATES`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from flic.data.client_data import FederatedData
+from flic.data.client_data import ClientData, FederatedData
 from flic.data.schema import FeatureSchema
-from flic.data.task import TaskName
+from flic.data.task import Task, TaskName
 from flic.engine.engine import Engine
 from flic.engine.rounds import num_active
 from flic.methods import METHODS, build_method
@@ -22,10 +22,11 @@ from flic.methods.protocol import Population
 from flic.silos.candidate import Candidate, Learned, OnRunStep, Run, run_in_memory
 from flic.silos.column_views import View, linked_columns, own_columns, same_columns, shared_columns
 from flic.silos.encoding import EncodedFederation, in_space
-from flic.silos.estimator_models import exported
+from flic.silos.estimator_models import BoostedModel, LinearModel
 from flic.silos.fit_settings import FitSettings
 from flic.silos.linked_columns import LinkedColumns
 from flic.silos.mixing import Mix
+from flic.silos.model import Model
 from flic.silos.models import NetworkModel
 
 #: FedAvg needs frequent averages, and does not use the shared hidden layer of FLIC-HL.
@@ -41,6 +42,7 @@ class EstimatorCandidate(Candidate):
 
     name: str  # of the method too
     title: str
+    export: Callable[[Any, Task], Model]  # of a fitted estimator
     tasks: tuple[TaskName, ...]
     federated: bool = False
 
@@ -51,7 +53,13 @@ class EstimatorCandidate(Candidate):
         population = Population.of(clients, encoded.task)
         method = build_method(self.name, settings.method, population, seed=seed)
         assert isinstance(method, PerClientEstimator)
-        return Learned({client.name: exported(method, client) for client in clients})
+        return Learned({client.name: self._model(method, client) for client in clients})
+
+    def _model(self, method: PerClientEstimator, client: ClientData) -> Model:
+        task = method.population.task
+        if not method.is_regression and len(client.classes) == 1:  # nothing to distinguish
+            return LinearModel.of_one_class(client.classes[0], client.schema.dim, task.num_outputs)
+        return self.export(method.fitted(client), task)
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,6 @@ class NetworkCandidate(Candidate):
         return Engine.of(self.method_in(settings), own, data, seed=seed)
 
     def refuse(self, encoded: EncodedFederation, settings: FitSettings) -> None:
-        """Refuse settings that the method cannot run with on these clients."""
         engine = self._engine(encoded, settings, settings.seed)
         engine.method.init_server()
         participation = settings.method_with(self.changes).training.participation
@@ -141,8 +148,8 @@ def _needed(shared: Mapping[str, torch.Tensor], schema: FeatureSchema) -> dict[s
     }
 
 
-def _alone(name: str, title: str) -> EstimatorCandidate:
-    return EstimatorCandidate(name, title, tuple(METHODS[name].tasks))
+def _alone(name: str, title: str, export: Callable[[Any, Task], Model]) -> EstimatorCandidate:
+    return EstimatorCandidate(name, title, export, tuple(METHODS[name].tasks))
 
 
 def _averaged(name: str, title: str, view: View) -> NetworkCandidate:
@@ -153,9 +160,9 @@ FLIC = FlicCandidate("flic", "flic (shared anchors, private embeddings)", "flic-
 
 _ALL: tuple[Candidate, ...] = (
     NetworkCandidate("network", "the same network alone", "local", federated=False),
-    _alone("lda", "discriminant analysis alone"),
-    _alone("ridge", "ridge regression alone"),
-    _alone("boosting", "gradient boosting alone"),
+    _alone("lda", "discriminant analysis alone", LinearModel.of_lda),
+    _alone("ridge", "ridge regression alone", LinearModel.of_ridge),
+    _alone("boosting", "gradient boosting alone", BoostedModel.of_trees),
     FLIC,
     _averaged("shared-columns", "one network on the shared columns", shared_columns),
     _averaged("same-space", "one network per group of equal columns", same_columns),

@@ -1,16 +1,15 @@
 """Models of scikit-learn's estimators for a client, as plain values."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
-from flic.data.client_data import ClientData
 from flic.data.task import Regression, Task
 from flic.errors import Damaged
-from flic.methods.baselines.estimators import PerClientEstimator, PooledLda, Ridge
+from flic.methods.baselines.estimators import PooledLda
 from flic.notation import counted
 from flic.silos.model import Features, Model, Saved, log_probabilities
 
@@ -47,16 +46,18 @@ class LinearModel(Model):
         return cls(weights, bias, isinstance(task, Regression))
 
     @classmethod
-    def of_lda(cls, fitted: PooledLda, outputs: int) -> "LinearModel":
+    def of_lda(cls, fitted: PooledLda, task: Task) -> "LinearModel":
         """Discriminant analysis; classes that a client does not hold get −∞."""
+        outputs = task.num_outputs
         weights = np.zeros((len(fitted.weights_), outputs))
         bias = np.full(outputs, -np.inf)
         weights[:, fitted.classes_], bias[fitted.classes_] = fitted.weights_, fitted.bias_
         return cls(weights, bias, is_regression=False)
 
     @classmethod
-    def of_ridge(cls, fitted: Any) -> "LinearModel":
+    def of_ridge(cls, fitted: Any, task: Task) -> "LinearModel":
         """Ridge regression behind a scaler, which becomes part of the weights."""
+        del task  # a regression has one output
         scaler, ridge = fitted
         weights = np.asarray(ridge.coef_) / scaler.scale_
         bias = np.asarray(ridge.intercept_) - scaler.mean_ @ weights
@@ -112,17 +113,9 @@ class BoostedModel(Model):
                 f"a boosted model cannot be read ({error}); expected the file that flic wrote. "
                 "Fit the federation again."
             ) from error
-        return cls(estimator, task.num_outputs, isinstance(task, Regression), saved.trees)
+        return replace(cls.of_trees(estimator, task), source=saved.trees)
 
-
-def exported(method: PerClientEstimator, client: ClientData) -> Model:
-    """A client's model from a method that fits an estimator for it."""
-    outputs = method.population.task.num_outputs
-    if not method.is_regression and len(client.classes) == 1:  # nothing to distinguish
-        return LinearModel.of_one_class(client.classes[0], client.schema.dim, outputs)
-    fitted = method.fitted(client)
-    if isinstance(fitted, PooledLda):
-        return LinearModel.of_lda(fitted, outputs)
-    if isinstance(method, Ridge):
-        return LinearModel.of_ridge(fitted)
-    return BoostedModel(fitted, outputs, method.is_regression)
+    @classmethod
+    def of_trees(cls, fitted: Any, task: Task) -> "BoostedModel":
+        """Gradient boosting of scikit-learn."""
+        return cls(fitted, task.num_outputs, isinstance(task, Regression))

@@ -12,7 +12,7 @@ from flic.engine.runners import one_thread
 from flic.engine.traffic import ClientTraffic
 from flic.errors import ConfigError
 from flic.silos.candidate import Learned
-from flic.silos.candidates import CANDIDATES, FLIC, NetworkCandidate
+from flic.silos.candidates import CANDIDATES, FLIC
 from flic.silos.encoding import EncodedFederation
 from flic.silos.evaluator import Evaluator, Trial, seeded, work_through
 from flic.silos.fit_cache import FitCache
@@ -109,9 +109,7 @@ def refuse(federation: TableFederation, settings: FitSettings) -> None:
         {t.name: (np.arange(len(t)), np.arange(0)) for t in federation.tables}
     )
     for name in evaluator.served:
-        candidate = evaluator.offered[name]
-        if isinstance(candidate, NetworkCandidate):
-            candidate.refuse(encoded, settings)
+        evaluator.offered[name].refuse(encoded, settings)
 
 
 def _refuse_candidates(settings: FitSettings, task: TaskName) -> None:
