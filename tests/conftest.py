@@ -15,7 +15,7 @@ import matplotlib.font_manager  # noqa: F401  on a new machine it asks a program
 import pytest
 import torch
 
-import loopback
+import dask_cluster
 
 # The tests are small and run side by side; more threads only make them wait for each other.
 torch.set_num_threads(1)
@@ -123,9 +123,9 @@ def flic_here(tmp_path, monkeypatch, capsys) -> Callable[..., Said]:
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory) -> Iterator[loopback.Loopback]:
+def cluster(tmp_path_factory) -> Iterator[dask_cluster.DaskCluster]:
     """A real cluster on loopback, with two workers."""
-    with loopback.start(tmp_path_factory.mktemp("cluster")) as started:
+    with dask_cluster.start(tmp_path_factory.mktemp("cluster")) as started:
         yield started
 
 

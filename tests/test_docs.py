@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-import loopback
+import dask_cluster
 from flic.config import RunConfig
 from flic.silos.fit_settings import NETWORK
 from flic_paper.benchmark import speed as benchmark
@@ -79,8 +79,8 @@ def test_every_command_is_a_script_or_flic() -> None:
 def test_a_cluster_is_started_as_the_tests_do() -> None:
     commands = [shlex.split(c)[1:] for _, c in _commands() if c.startswith("dask ")]
     scheduler, [word, _, *options] = commands
-    assert scheduler[:-1] == loopback.SCHEDULER[:-1]  # the address is another
-    assert (word, options[::2]) == ("worker", loopback.WORKER[::2])
+    assert scheduler[:-1] == dask_cluster.SCHEDULER[:-1]  # the address is another
+    assert (word, options[::2]) == ("worker", dask_cluster.WORKER[::2])
 
 
 def _marked(page: str, command: str) -> object:

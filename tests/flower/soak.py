@@ -99,7 +99,7 @@ def processes_of(root: Path) -> dict[int, str]:
 # ---- the way to the coordinator -------------------------------------------------------------
 
 
-class Link:
+class SiloLink:
     """A way from a silo to its coordinator that can be cut, or let nothing through."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, port: int) -> None:
@@ -173,7 +173,7 @@ class Bout:
         place = Address(hosts=("127.0.0.1",), port=free_port())
         self.deployment = Deployment.create(root / "coordinator", self._settings(), place)
         self.members = {name: Membership(make_silo(root / name)) for name in NODES}
-        self.links = {name: Link(loop, place.port) for name in NODES}
+        self.links = {name: SiloLink(loop, place.port) for name in NODES}
 
     def _settings(self) -> FederationSettings:
         """Settings that its silos agree on."""

@@ -17,15 +17,15 @@ from random import Random, SystemRandom
 from typing import Any
 
 from mutations import Case, varied
-from targets import MAKERS, WALL_SECONDS, Target, Trouble, attempt, write
+from targets import MAKERS, WALL_SECONDS, FuzzTarget, Trouble, attempt, write
 
 SMALLER_TRIES, SMALLER_S = 150, 20.0
 GRACE_S = 40.0  # beyond a case's own limit, where it cannot be interrupted
 
-Make = Callable[[Path], Target]
+Make = Callable[[Path], FuzzTarget]
 
 
-def case_of(target: Target, name: str, seed: int, number: int) -> dict[str, bytes]:
+def case_of(target: FuzzTarget, name: str, seed: int, number: int) -> dict[str, bytes]:
     """One input by its number."""
     random = Random(f"{seed} {name} {number}")
     return varied(random.choice(target.seeds), random)
@@ -35,7 +35,7 @@ def case_of(target: Target, name: str, seed: int, number: int) -> dict[str, byte
 
 
 @dataclass(frozen=True)
-class Job:
+class FuzzJob:
     """A target to be tried until some time."""
 
     name: str
@@ -61,10 +61,10 @@ class Job:
                 self._keep(target, case, found)
             self.began.value = 0.0
 
-    def _case(self, target: Target) -> dict[str, bytes]:
+    def _case(self, target: FuzzTarget) -> dict[str, bytes]:
         return case_of(target, self.name, self.seed, self.number.value)
 
-    def _keep(self, target: Target, case: Case, trouble: Trouble) -> None:
+    def _keep(self, target: FuzzTarget, case: Case, trouble: Trouble) -> None:
         """Keep the first input that fails in some way, and count the others."""
         words = "".join(c if c.isalnum() else "-" for c in trouble.what)
         folder = self.folder / "failures" / words[:100]
@@ -78,7 +78,7 @@ class Job:
             file.write(f"{self.number.value}\n")
 
 
-def smaller(target: Target, case: Case, trouble: Trouble, folder: Path) -> dict[str, bytes]:
+def smaller(target: FuzzTarget, case: Case, trouble: Trouble, folder: Path) -> dict[str, bytes]:
     """The case without pieces that the failure does not need, as far as some tries show."""
     best, tries, until = dict(case), 0, time.monotonic() + SMALLER_S
     for name in [name for name in case if all(case[name] != s.get(name) for s in target.seeds)]:
@@ -113,7 +113,7 @@ FORK = multiprocessing.get_context("fork")  # what is imported here need not be 
 class Watched:
     """A job whose process is started again when a case ends it, or holds it up."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: FuzzJob) -> None:
         self.job = job
         self._start(None)
 
@@ -147,7 +147,7 @@ def fuzz(makers: Mapping[str, Make], minutes: float, seed: int, root: Path) -> i
         while waiting and len(running) < cores:
             name, make = waiting.pop(0)
             until, facts = time.monotonic() + seconds, (FORK.Value("q", -1), FORK.Value("d", 0))
-            running.append(Watched(Job(name, make, seed, _new(root / name), until, *facts)))
+            running.append(Watched(FuzzJob(name, make, seed, _new(root / name), until, *facts)))
         for watched in [own for own in running if own.is_done()]:
             running.remove(watched)
             failures += _told(watched.job)
@@ -155,7 +155,7 @@ def fuzz(makers: Mapping[str, Make], minutes: float, seed: int, root: Path) -> i
     return failures
 
 
-def _told(job: Job) -> int:
+def _told(job: FuzzJob) -> int:
     """Say what came of a target; the number of ways to fail."""
     found = sorted((job.folder / "failures").glob("*/trouble.txt"))
     print(f"{job.name}: {job.number.value + 1} cases, failures of {len(found)} kinds", flush=True)

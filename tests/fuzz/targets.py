@@ -57,7 +57,7 @@ MEMORY = 2**30
 
 
 @dataclass(frozen=True)
-class Target:
+class FuzzTarget:
     """One kind of input."""
 
     seeds: Sequence[Case]  # sound inputs, as flic and its users write them
@@ -78,7 +78,7 @@ class _TooLong(BaseException):
     """Not an Exception, so that nobody takes it for an error of the input."""
 
 
-def attempt(target: Target, case: Case, folder: Path) -> Trouble | FlicError | None:
+def attempt(target: FuzzTarget, case: Case, folder: Path) -> Trouble | FlicError | None:
     """The outcome of an input: trouble, a refusal, or None for a result."""
     shutil.rmtree(folder, ignore_errors=True)
     write(folder, {**target.beside, **case})
@@ -243,7 +243,7 @@ drop = ["ill"]
 """
 
 
-def _federation(root: Path) -> Target:
+def _federation(root: Path) -> FuzzTarget:
     """federation.toml, as drafted and as written by hand."""
     for name, content in TABLES.items():
         (root / name).write_bytes(content)
@@ -254,10 +254,10 @@ def _federation(root: Path) -> Target:
     def feed(folder: Path) -> None:
         _flic("check", folder / "federation.toml")
 
-    return Target(seeds, feed, TABLES)
+    return FuzzTarget(seeds, feed, TABLES)
 
 
-def _tables(root: Path) -> Target:
+def _tables(root: Path) -> FuzzTarget:
     """Tables of every format, read whole and in pieces, and looked at by `flic check`."""
     frame = _rows(0)
     frame.to_parquet(root / "rows.parquet", index=False)
@@ -271,10 +271,10 @@ def _tables(root: Path) -> Target:
         query = "SELECT * FROM rows" if path.suffix == ".sqlite" else None
         _read(path, query)
 
-    return Target(seeds, feed, {"south.csv": TABLES["south.csv"]})
+    return FuzzTarget(seeds, feed, {"south.csv": TABLES["south.csv"]})
 
 
-def _text_tables(root: Path) -> Target:
+def _text_tables(root: Path) -> FuzzTarget:
     """CSV and TSV with several delimiters and kinds of quotes."""
     frame = _rows(0)
     quoted = frame.assign(notes=[f'said "{note}",\nand slept' for note in frame["notes"]])
@@ -290,7 +290,7 @@ def _text_tables(root: Path) -> Target:
         [path] = folder.glob("rows.*")
         _read(path, None)
 
-    return Target(seeds, feed, {"south.csv": TABLES["south.csv"]})
+    return FuzzTarget(seeds, feed, {"south.csv": TABLES["south.csv"]})
 
 
 def _read(path: Path, query: str | None) -> None:
@@ -334,7 +334,7 @@ links = { age = { name = "years", factor = 2.0 }, blood = "blood group" }
 """
 
 
-def _silo(root: Path) -> Target:
+def _silo(root: Path) -> FuzzTarget:
     """silo.toml, as `flic silo init` writes it and as it can be edited."""
     (root / "north.csv").write_bytes(TABLES["north.csv"])
     labels = {"well": (0,), "ill": (1,)}
@@ -350,7 +350,7 @@ def _silo(root: Path) -> Target:
             announce(silo, settings)
         _flic("silo", "status", folder / "silo" / "silo.toml")
 
-    return Target(seeds, feed, {"north.csv": TABLES["north.csv"]})
+    return FuzzTarget(seeds, feed, {"north.csv": TABLES["north.csv"]})
 
 
 KINDS: dict[str, type[Any]] = {
@@ -409,7 +409,7 @@ def _value(record: Any, key: str, value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Visit:
+class RecordedVisit:
     """One round of a federation of two silos, as they and their coordinator go into it."""
 
     requests: Sequence[Request]  # to the first silo
@@ -418,7 +418,7 @@ class Visit:
     coordinator: Case
 
 
-def _visits(root: Path) -> Iterator[Visit]:
+def _visits(root: Path) -> Iterator[RecordedVisit]:
     """Rounds of a method that trains, and of one that does not."""
     for method, rounds in (("flic-hl", 2), ("linked", 4)):
         settings, place = _agreed(method=method), root / method
@@ -444,7 +444,7 @@ def _visits(root: Path) -> Iterator[Visit]:
             asked = [sent["north"]]
             if done and (method != "linked" or sent["north"].server.round == LAST):
                 asked.append(replace(asked[0], stage="evaluate", refused="it holds NaN"))
-            yield Visit(asked, replies, before, _files(place / "coordinator"))
+            yield RecordedVisit(asked, replies, before, _files(place / "coordinator"))
             next(coordinator.rounds(_Answering(coordinator, replies)).steps())
 
 
@@ -471,7 +471,7 @@ def _request(coordinator: Coordinator, name: str) -> Request:
     )
 
 
-def _requests(root: Path) -> Target:
+def _requests(root: Path) -> FuzzTarget:
     """Requests as a silo gets them: read, and worked on where the silo agrees to the settings."""
     visits = {str(number): visit for number, visit in enumerate(_visits(root))}
     seeds = [
@@ -490,10 +490,10 @@ def _requests(root: Path) -> Target:
         else:
             silo.train(request.server, request.settings, request.stage, run=request.run)
 
-    return Target(seeds, feed, beside)
+    return FuzzTarget(seeds, feed, beside)
 
 
-def _replies(root: Path) -> Target:
+def _replies(root: Path) -> FuzzTarget:
     """Answers as the coordinator gets them: read, judged and counted beside another's."""
     visits = {str(number): visit for number, visit in enumerate(_visits(root))}
     seeds = [
@@ -513,7 +513,7 @@ def _replies(root: Path) -> Target:
         replies = {"south": visits[path.parent.name].replies["south"], "north": reply}
         next(coordinator.rounds(_Answering(coordinator, replies)).steps())
 
-    return Target(seeds, feed, beside)
+    return FuzzTarget(seeds, feed, beside)
 
 
 # ---- folders --------------------------------------------------------------------------------
@@ -533,12 +533,12 @@ RUN: dict[str, Any] = {
 }
 
 
-def _run(root: Path) -> Target:
+def _run(root: Path) -> FuzzTarget:
     """A run's folder: the report of it, and going on with it."""
     return _runs(root, {"flic": RUN})
 
 
-def _runs(root: Path, kinds: Mapping[str, Mapping[str, Any]]) -> Target:
+def _runs(root: Path, kinds: Mapping[str, Mapping[str, Any]]) -> FuzzTarget:
     """Each kind of run, finished and not."""
     seeds: list[Case] = []
     configs = [resolve(raw) for raw in kinds.values()]
@@ -557,10 +557,10 @@ def _runs(root: Path, kinds: Mapping[str, Mapping[str, Any]]) -> Target:
             _flic("run", "--resume", folder, "--quiet")
             _flic("report", folder)
 
-    return Target(seeds, feed, {})
+    return FuzzTarget(seeds, feed, {})
 
 
-def _sealed_run(root: Path) -> Target:
+def _sealed_run(root: Path) -> FuzzTarget:
     """A run's folder with checksums made anew; a new site that joins it reads it, too."""
     kinds = {
         "flic": RUN,
@@ -606,7 +606,7 @@ def _stopped_after(steps: int) -> Generator[Callable[..., None]]:
         return
 
 
-def _fitted(root: Path) -> Target:
+def _fitted(root: Path) -> FuzzTarget:
     """A fitted folder: predictions, measures and the report."""
     frames = {name: _rows(seed).drop(columns=["stay", "site"]) for seed, name in enumerate("ab")}
     federation = flic.Federation.from_frames(frames, label="ill")
@@ -624,10 +624,10 @@ def _fitted(root: Path) -> Target:
         _flic("predict", folder, folder / "rows.csv", "--client", "a", "-o", folder / "out.csv")
         _flic("evaluate", folder, folder / "rows.csv", "--client", "b")
 
-    return Target([_files(root / "fitted")], feed, {"rows.csv": TABLES["north.csv"]})
+    return FuzzTarget([_files(root / "fitted")], feed, {"rows.csv": TABLES["north.csv"]})
 
 
-def _sealed_fitted(root: Path) -> Target:
+def _sealed_fitted(root: Path) -> FuzzTarget:
     """A fitted folder with checksums made anew, as whoever hands one on could."""
     target = _fitted(root)
 
@@ -648,7 +648,7 @@ def _seal(path: Path) -> None:
     path.write_text(json.dumps(manifest))
 
 
-MAKERS: dict[str, Callable[[Path], Target]] = {
+MAKERS: dict[str, Callable[[Path], FuzzTarget]] = {
     "federation.toml": _federation,
     "silo.toml": _silo,
     "csv": _text_tables,

@@ -15,7 +15,7 @@ import targets
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mutations import ODD, Case, toml_file, varied
-from targets import MAKERS, Target, Trouble, attempt
+from targets import MAKERS, FuzzTarget, Trouble, attempt
 
 from flic.errors import ConfigError
 from flic.flower.silo_folder import SiloFile
@@ -29,7 +29,7 @@ def made(tmp_path_factory):
     """made(name): a target and a place to try it."""
 
     @cache
-    def make(name: str) -> tuple[Target, Path]:
+    def make(name: str) -> tuple[FuzzTarget, Path]:
         root = tmp_path_factory.mktemp("target")
         return MAKERS[name](root), root / "now"
 
@@ -48,7 +48,7 @@ def holds(strategy: st.SearchStrategy[Any], examples: int = EXAMPLES):
     return lambda function: how(given(strategy)(function))()
 
 
-def sound(target: Target, case: Case, folder: Path) -> None:
+def sound(target: FuzzTarget, case: Case, folder: Path) -> None:
     found = attempt(target, case, folder)
     assert not isinstance(found, Trouble), found.traceback
 
@@ -135,7 +135,7 @@ def stumbles(folder):
 def test_the_program_finds_every_kind_of_failure_and_keeps_it(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(targets, "WALL_SECONDS", 0.3)
     seeds = [{"text": f"{digit} and many words".encode()} for digit in (0, 2, 4, 5, 6)]
-    makers = {"stumbles": lambda root: Target(seeds, stumbles, {})}
+    makers = {"stumbles": lambda root: FuzzTarget(seeds, stumbles, {})}
     kinds = long_run.fuzz(makers, 0.04, SOON, tmp_path)
     said = capfd.readouterr().out
     found = {path.parent.name: path for path in tmp_path.rglob("trouble.txt")}

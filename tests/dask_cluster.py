@@ -23,7 +23,7 @@ WORKER = ["--nworkers", "2", "--nthreads", "1"]
 
 
 @dataclass(frozen=True)
-class Loopback:
+class DaskCluster:
     """The cluster's address, and the folder in which its workers look for data sets."""
 
     address: str
@@ -52,7 +52,7 @@ class Loopback:
 
 
 @contextmanager
-def start(folder: Path) -> Generator[Loopback]:
+def start(folder: Path) -> Generator[DaskCluster]:
     """Start the cluster, and end it after the block."""
     own = {**os.environ, "FLIC_DATA": str(folder), "XDG_CACHE_HOME": str(folder)}
     own["MPLCONFIGDIR"] = matplotlib.get_cachedir()  # or each worker would look for all fonts
@@ -73,7 +73,7 @@ def start(folder: Path) -> Generator[Loopback]:
         address = _address(folder / "scheduler.json")
         local = ["--host", "127.0.0.1", "--memory-limit", "0", "--no-dashboard"]
         begin("worker", address, *WORKER, *local, "--local-directory", folder)
-        cluster = Loopback(address, folder)
+        cluster = DaskCluster(address, folder)
         cluster.wait_for_both()
         yield cluster
     finally:
