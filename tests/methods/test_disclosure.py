@@ -1,5 +1,7 @@
 """Limits of a client's uploads: no more numbers than its rows can hide in, and why that matters."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -13,6 +15,7 @@ from flic.methods.linked.agreement import DETAILS, Agreement
 from flic.methods.linked.client_sums import ClientSums, apply_map, sent_sums
 from flic.methods.linked.disclosure import (
     DisclosedRows,
+    ValuesOfMap,
     numbers_told,
     told_detail,
     told_of_map,
@@ -72,7 +75,7 @@ def test_all_kinds_of_sums_together_are_within_the_limit(rows, columns, scatter,
     agreed = agreed_among(columns, scatter=scatter, random_features=16, max_numbers_per_value=limit)
     client = silo(rows, columns)
     for linked in range(1, columns + 1):
-        mapped = told_of_map(agreed, client, linked=linked)
+        mapped = told_of_map(agreed, client, ValuesOfMap.of(agreed, client, range(linked)))
         told = numbers_told(told_detail(agreed, client), width=columns, classes=CLASSES)
         told += numbers_told(mapped, width=16, classes=CLASSES) if mapped else 0
         assert told <= limit * rows * columns
@@ -82,7 +85,32 @@ def test_all_kinds_of_sums_together_are_within_the_limit(rows, columns, scatter,
 
 def test_with_no_limit_everything_that_is_wanted_is_told():
     agreed, client = agreed_among(30), silo(10, 30)
-    assert (told_detail(agreed, client), told_of_map(agreed, client, linked=1)) == ("full", "full")
+    values = ValuesOfMap.of(agreed, client, [0])
+    assert (told_detail(agreed, client), told_of_map(agreed, client, values)) == ("full", "full")
+
+
+def flags(rows, columns, seed=0):
+    """A client whose columns are 0 or 1."""
+    client = silo(rows, columns, seed)
+    rows = Split((client.train.x > 0).float(), client.train.y)
+    return replace(client, train=rows)
+
+
+def test_equal_rows_and_flags_are_less_than_a_value():
+    agreed = agreed_among(4, max_numbers_per_value=0.5)
+    found = ValuesOfMap.of(agreed, flags(3000, 4), range(4)).by_class
+    assert set(found.values()) == {16 * 4 / 8}  # sixteen different rows of four bits
+    found = ValuesOfMap.of(agreed, silo(3000, 4), range(4)).by_class
+    assert set(found.values()) == {3000 / CLASSES * 4}
+
+
+@pytest.mark.parametrize("made", [silo, flags])
+def test_of_columns_that_are_not_known_yet_the_most_values_are_announced(made):
+    agreed, client = agreed_among(5, max_numbers_per_value=0.5), made(90, 5)
+    for linked in range(1, 6):
+        most = ValuesOfMap.most(agreed, client, linked).by_class
+        own = ValuesOfMap.of(agreed, client, range(linked)).by_class
+        assert all(most[c] >= own[c] for c in own)
 
 
 def test_likelihoods_are_told_by_few_digits_where_numbers_are_limited():

@@ -15,7 +15,7 @@ from flic.flower.federation_settings import FederationSettings
 from flic.flower.pooling import FIRST, PLACES, SPACE, SUMS, linked_method
 from flic.method_settings import LinkedConfig
 from flic.methods.flic.algorithm import Flic
-from flic.methods.linked.disclosure import told_detail, told_of_map
+from flic.methods.linked.disclosure import ValuesOfMap, told_detail, told_of_map
 from flic.methods.linked.linked import Linked
 from flic.methods.linked.linked_client import LinkedClient
 from flic.methods.linked.sums import SENT
@@ -165,7 +165,8 @@ class LinkedSiloEngine:
         sums = f"moments.{SPACE}."
         needed: dict[str, int] = {}
         for linked in range(client.schema.dim, 0, -1):
-            detail = told_of_map(agreed, client, linked=linked, shared=linked)
+            values = ValuesOfMap.most(agreed, client, linked)
+            detail = told_of_map(agreed, client, values, linked)
             needed |= {f"{sums}mapped.{part}": linked for part in (SENT[detail] if detail else ())}
             told = SENT[told_detail(agreed, client, linked)]
             needed |= {f"{sums}linear.{part}": linked for part in told}

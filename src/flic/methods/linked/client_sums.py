@@ -14,15 +14,15 @@ from torch import Tensor
 from flic.data.client_data import ClientData
 from flic.data.schema import FeatureSchema
 from flic.methods.linked.agreement import Agreement, SumsKind, class_of, columns_of
-from flic.methods.linked.deviations import Marginals
 from flic.methods.linked.disclosure import (
     DisclosedRows,
-    classes_of_map,
+    ValuesOfMap,
     told_detail,
     told_of_map,
     without,
 )
 from flic.methods.linked.hiding import Usual, chunks, told_pairs
+from flic.methods.linked.rounding import rounded
 from flic.methods.linked.sums import ColumnIndex, Detail, Moments, Parts, Totals
 from flic.shapes import Named
 
@@ -139,7 +139,12 @@ class ClientSums:
         """Detail that the client sends of a kind of sums; None: nothing, not even means."""
         if kind == "linear":
             return told_detail(self.agreed, self.client)
-        return told_of_map(self.agreed, self.client, linked=int(self.is_linked.sum()))
+        return told_of_map(self.agreed, self.client, self._values_of_map)
+
+    @cached_property
+    def _values_of_map(self) -> ValuesOfMap:
+        linked = self.is_linked.nonzero().flatten().tolist()
+        return ValuesOfMap.of(self.agreed, self.client, linked)
 
     def _mapped_sums(self, detail: Detail) -> Named:
         """Sums that the client sends of its rows under the random map."""
@@ -149,6 +154,8 @@ class ClientSums:
         width = self.agreed.settings.random_features + self.agreed.responses
         place = ColumnIndex(num_classes, torch.arange(width), width)
         sums = _kind_of_sums(detail).of_parts(mapped(), place)
+        if self._least > 1:
+            sums = rounded(sums, mapped, place)
         if isinstance(sums, Moments) and detail == "full" and self._least > 1:
             usual = Usual(torch.zeros(width).double(), torch.zeros(width, dtype=torch.bool))
             sums = without(
@@ -174,8 +181,8 @@ class ClientSums:
         those without, whose part follows from the sums of the features that it is made of.
         """
         told, responses = self._told, self.agreed.responses
-        kept = classes_of_map(self.agreed, self.client, linked=int(self.is_linked.sum()))
-        told = told.take(torch.isin(told.y, torch.tensor(kept, dtype=torch.int64)))
+        kept = torch.tensor(self._values_of_map.classes(self.agreed), dtype=torch.int64)
+        told = told.take(torch.isin(told.y, kept))
         features = self.agreed.settings.random_features
         few = torch.zeros(self.agreed.num_classes, features, dtype=torch.bool)
         if self._least > 1:
@@ -232,11 +239,11 @@ class ClientSums:
             return own, sent["dof"][layout.block[there]]
         if self.detail("linear") == "off":
             return nothing, nothing
-        # Not from the sums that were sent: those have the products of all pairs.
-        told = self._told.at(features)
-        columns = (told.columns - self.shift[features]) / self.scale[features]
-        found = Marginals.of(columns, told.y, self.agreed.num_classes)
-        return found.squares, found.dof
+        place = ColumnIndex(self.agreed.num_classes, torch.arange(len(features)), len(features))
+        found = self._told.at(features).sums(place, "diagonal")
+        assert isinstance(found, Moments)
+        squares = found.scatter.diagonal() / self.scale[features] ** 2
+        return squares, found.dof.diagonal()
 
     # ---- rows ------------------------------------------------------------------------------
 

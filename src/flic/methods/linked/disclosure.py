@@ -6,7 +6,7 @@ nothing better than chance came back (SECURITY.md). Single rows can be read from
 `methods/linked/hiding.py` prevents that.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +17,11 @@ from flic.data.client_data import ClientData
 from flic.data.schema import FeatureSchema
 from flic.methods.linked.agreement import Agreement, class_of, columns_of
 from flic.methods.linked.hiding import Usual, blurred, chunks, told_pairs
+from flic.methods.linked.rounding import rounded
 from flic.methods.linked.sums import SENT, ColumnIndex, Detail, Moments, Totals
+
+_BITS = 8
+"""Bits of a value that counts as one: a number of two digits and more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,13 +62,15 @@ class DisclosedRows:
         return chunks(self.columns, self.y)
 
     def sums(self, place: ColumnIndex, detail: Detail) -> Totals:
-        """Sums of the rows."""
-        if detail == "off":
-            return Totals.of_parts(self.parts(), place)
-        sums = Moments.of_parts(self.parts(), place)
-        if detail == "diagonal" or self.least == 1:
+        """Sums of the rows, as they are sent."""
+        kind = Totals if detail == "off" else Moments
+        sums = kind.of_parts(self.parts(), place)
+        if self.least == 1:
             return sums
-        return without(sums, place, self.pairs(place.num_classes))
+        sums = rounded(sums, self.parts, place)
+        if isinstance(sums, Moments) and detail == "full":
+            sums = without(sums, place, self.pairs(place.num_classes))
+        return sums
 
     def pairs(self, num_classes: int) -> Bool[Tensor, "own own"]:
         """Pairs of columns whose products are sent."""
@@ -121,34 +127,84 @@ def told_detail(agreed: Agreement, client: ClientData, shared: int | None = None
     return within(limit * rows * width, wanted, width=width, classes=classes) or "off"
 
 
+@dataclass(frozen=True)
+class ValuesOfMap:
+    """Values that sums of random features could be solved for, class by class.
+
+    Equal rows are one unknown, since sums count how many of them there are. A column of few
+    different values is a part of a value: eight flags have 256 combinations, whose numbers of rows
+    follow from 256 sums, however many rows a class has.
+    """
+
+    width: int  # linked columns, and a response
+    by_class: dict[int, float]
+
+    @classmethod
+    def of(cls, agreed: Agreement, client: ClientData, linked: Sequence[int]) -> "ValuesOfMap":
+        """Values of these columns of a client, in classes of enough rows."""
+        rows, y = columns_of(agreed, client.train), class_of(agreed, client.train)
+        rows = rows[:, [*linked, *range(client.schema.dim, rows.shape[1])]]
+        return cls(rows.shape[1], {c: _values(rows[y == c]) for c in _large(agreed, client)})
+
+    @classmethod
+    def most(cls, agreed: Agreement, client: ClientData, linked: int) -> "ValuesOfMap":
+        """Values of so many columns, whichever they are, at most."""
+        rows, y = columns_of(agreed, client.train), class_of(agreed, client.train)
+        width, found = linked + agreed.responses, {}
+        for c in _large(agreed, client):
+            worth = _bits(rows[y == c]).sort(descending=True).values[:width]
+            found[c] = float(worth.sum()) * int((y == c).sum())
+        return cls(width, found)
+
+    def classes(self, agreed: Agreement) -> list[int]:
+        """Classes whose sums of random features are sent, in a regression class 0.
+
+        The limit holds for each class by itself: what a large class leaves room for would be more
+        numbers than the few rows of a small one have values.
+        """
+        limit = agreed.settings.max_numbers_per_value
+        numbers = self.width + agreed.settings.random_features + agreed.responses
+        return [c for c, v in self.by_class.items() if limit is None or numbers <= limit * v]
+
+
 def told_of_map(
-    agreed: Agreement, client: ClientData, *, linked: int, shared: int | None = None
+    agreed: Agreement, client: ClientData, values: ValuesOfMap, shared: int | None = None
 ) -> Detail | None:
-    """Detail that a client sends of random features of so many linked ones, beside the rest."""
+    """Detail that a client sends of random features of its linked ones, beside the rest."""
     wanted, limit = agreed.detail("mapped"), agreed.settings.max_numbers_per_value
     if limit is None:
         return wanted
     (_, classes), width = _told_rows(agreed, client), _width(agreed, client, shared)
     told = numbers_told(told_detail(agreed, client, shared), width=width, classes=classes)
-    counts = [client.class_counts[c] for c in classes_of_map(agreed, client, linked=linked)]
-    left = limit * sum(counts) * (linked + agreed.responses) - told
+    kept = values.classes(agreed)
+    left = limit * sum(values.by_class[c] for c in kept) - told
     mapped = agreed.settings.random_features + agreed.responses
-    return within(left, wanted, width=mapped, classes=len(counts)) if counts else None
+    return within(left, wanted, width=mapped, classes=len(kept)) if kept else None
 
 
-def classes_of_map(agreed: Agreement, client: ClientData, *, linked: int) -> list[int]:
-    """Classes whose sums of random features a client sends, in a regression class 0.
+def _values(rows: Float[Tensor, "rows p"]) -> float:
+    """Number of values in rows, of which some are equal, or of few different ones."""
+    if not rows.shape[1]:
+        return 0.0
+    is_all = bool((_distinct(rows) == len(rows)).any())
+    distinct = len(rows) if is_all else len(rows.unique(dim=0))
+    return distinct * float(_bits(rows).sum())
 
-    The limit holds for each class by itself: what a large class leaves room for would be more
-    numbers than the few rows of a small one have values.
-    """
-    least, limit = agreed.settings.min_rows, agreed.settings.max_numbers_per_value
-    width, mapped = linked + agreed.responses, agreed.settings.random_features + agreed.responses
-    return [
-        c
-        for c, count in client.class_counts.items()
-        if count >= least and (limit is None or width + mapped <= limit * count * width)
-    ]
+
+def _bits(rows: Float[Tensor, "rows p"]) -> Float[Tensor, " p"]:
+    """Share of a value in each column: 1 where it has 256 different ones or more."""
+    return (_distinct(rows).double().log2() / _BITS).clamp_max(1.0)
+
+
+def _distinct(rows: Float[Tensor, "rows p"]) -> Int[Tensor, " p"]:
+    values = rows.sort(0).values
+    return 1 + (values[1:] != values[:-1]).sum(0)
+
+
+def _large(agreed: Agreement, client: ClientData) -> list[int]:
+    """Classes with enough rows to be sent in a sum; in a regression class 0."""
+    least = agreed.settings.min_rows
+    return [c for c, count in client.class_counts.items() if count >= least]
 
 
 def _width(agreed: Agreement, client: ClientData, shared: int | None) -> int:
@@ -167,10 +223,5 @@ def _told_rows(agreed: Agreement, client: ClientData) -> tuple[int, int]:
 
 def enough(agreed: Agreement, client: ClientData) -> Int[Tensor, " rows"]:
     """Rows of the classes that have enough of them to be sent in a sum."""
-    least = agreed.settings.min_rows
-    classes = [c for c, count in client.class_counts.items() if count >= least]
-    return (
-        torch.isin(class_of(agreed, client.train), torch.tensor(classes, dtype=torch.int64))
-        .nonzero()
-        .flatten()
-    )
+    classes = torch.tensor(_large(agreed, client), dtype=torch.int64)
+    return torch.isin(class_of(agreed, client.train), classes).nonzero().flatten()

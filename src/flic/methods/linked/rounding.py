@@ -1,0 +1,73 @@
+"""Rounding of sums before they leave a client, so that no digit of them is one row's.
+
+Exact sums tell more than their size does: if all weights are whole kilograms but one, the digits
+behind the point are that person's, and so is the difference of two runs' sums. A sum over n rows is
+only known to about √(Σ r²) in any case, where r is a row's difference from the mean of its class.
+It is rounded to a quarter of that, or to the largest |r|, whichever is more, and then to the next
+power of two. The first adds one or two per cent to the variance of a mean, which is next to
+nothing; with the second, no row alone moves a sum by more than one step.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from flic.methods.linked.sums import ColumnIndex, Moments, Parts, Totals
+
+SHARE = 0.25
+"""Step of a rounded sum, as a share of its sampling error."""
+
+S = TypeVar("S", bound=Totals)
+
+
+def rounded(sums: S, parts: Callable[[], Parts], place: ColumnIndex) -> S:
+    """The sums of these rows, each rounded to a step of its own; counts stay as they are.
+
+    Args:
+        sums: sums of the rows, in the features of a space.
+        parts: function that gives the rows part by part; called twice.
+        place: positions of the client's features in that space.
+    """
+    count, total = (side[:, place.places] for side in (sums.count, sums.total))
+    means = total / count.clamp_min(1)
+    squares, largest = torch.zeros_like(means), torch.zeros_like(means)
+    for rows, y in parts():
+        residuals = rows.double() - means[y]
+        squares.index_add_(0, y, residuals.square())
+        for c in y.unique():
+            largest[c] = torch.maximum(largest[c], residuals[y == c].abs().amax(0))
+    steps = _step(squares.sqrt(), largest)
+    found = replace(sums, total=_to_multiples(sums.total, place.rows(steps)))
+    if not isinstance(found, Moments):
+        return found
+    steps = place.pairs(_steps_of_products(parts(), means, largest.amax(0)))
+    return replace(found, scatter=_to_multiples(found.scatter, steps))
+
+
+def _steps_of_products(
+    parts: Parts, means: Float[Tensor, "classes p"], largest: Float[Tensor, " p"]
+) -> Float[Tensor, "p p"]:
+    """Steps of Σ r_j r_l. Its largest part is at most (Σ r_j⁴ r_l⁴)^¼, which is a product of
+    matrices, and in units of the largest r finite for every column.
+    """
+    unit = torch.where(largest > 0, largest, 1.0)
+    second, fourth = torch.zeros(2, len(unit), len(unit), dtype=torch.float64)
+    for rows, y in parts:
+        squares = ((rows.double() - means[y]) / unit).square()
+        second.addmm_(squares.mT, squares)
+        fourth.addmm_(squares.square().mT, squares.square())
+    scale = unit * unit[:, None]
+    return _step(scale * second.sqrt(), scale * fourth.sqrt().sqrt())
+
+
+def _step(error: Tensor, largest: Tensor) -> Tensor:
+    """A power of two, since an exact step would tell the largest part of a row; 0 if it is 0."""
+    return torch.maximum(SHARE * error, largest).log2().ceil().exp2()
+
+
+def _to_multiples(sums: Tensor, steps: Tensor) -> Tensor:
+    return torch.where(steps > 0, (sums / steps).round() * steps, sums)
