@@ -394,6 +394,23 @@ def test_a_client_whose_state_is_elsewhere_does_not_begin_anew(finished):
         run_folder.resume(folder)
 
 
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"round": 2**63}, "step 3 is none of the run's steps"),
+        ({"stage": "prepare"}, "step 3 is none of the run's steps"),
+        ({"scores": {}}, "step 3 has no scores"),
+    ],
+)
+def test_a_record_that_is_none_of_the_run_is_refused(finished, changes, why):
+    folder = finished().folder
+    last = Commit.parse((folder / "checkpoints" / "00003.json").read_bytes())
+    forge(folder, "00003", record={**last.record, **changes})
+    for work in (run_folder.resume, report_of_run):
+        with pytest.raises(Damaged, match=why):
+            work(folder)
+
+
 def test_a_step_names_no_file_outside_its_folder(interrupted, tmp_path):
     """Files that no step needs any more are removed: only checkpoints may be."""
     folder, precious = interrupted(steps=3), tmp_path / "precious.txt"

@@ -71,7 +71,7 @@ def report_of_run(folder: Path) -> Report:
     engine = engine_of(config, data)
     with alone_in(folder):
         journal = _journal(folder, config, data)
-        refuse_damaged(folder, engine, journal)
+        refuse_damaged(folder, config, engine, journal)
         seen = _seen(engine, journal, stack_width=config.engine.stack_width)
     if [own.round for own in rounds] != [record["round"] for record in journal.records]:
         raise _damaged(folder / "rounds.json", "its rounds are not those of the checkpoints")

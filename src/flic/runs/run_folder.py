@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -38,6 +39,7 @@ from flic.engine.score import is_score
 from flic.engine.soundness import refuse_wrong, wrong_in_shared, wrong_in_state
 from flic.errors import RunFolderError
 from flic.files import alone_in, make_folder, write_atomically, write_json
+from flic.methods.protocol import Step
 from flic.runs.loaded import Loaded, refuse_impossible
 from flic.runs.metrics import Outcome, Record, round_scores
 from flic.settings import differences, read_object
@@ -154,7 +156,7 @@ def resume(
             write_json(folder / "run.json", environment())
         for message in journal.notices:
             on_damage(message)
-        refuse_damaged(folder, loaded.engine, journal)
+        refuse_damaged(folder, loaded.config, loaded.engine, journal)
         jobs = _jobs_of(loaded, workers=workers, cluster=cluster)
         told = _advance(loaded, journal, jobs, on_step=on_step)
         notices = [*told, *loaded.notices]
@@ -162,19 +164,33 @@ def resume(
     return Finished(folder, outcome, journal.records, notices, _mean_ceiling(loaded.data))
 
 
-def refuse_damaged(folder: Path, engine: Engine, journal: Journal) -> None:
+def refuse_damaged(folder: Path, config: RunConfig, engine: Engine, journal: Journal) -> None:
     """Refuse checkpoints that are not those of the run, though their checksums are right."""
     if journal.server is not None:
-        refuse_wrong(folder, _damages(engine, journal, journal.server.shared))
+        schedule = _schedule_of(config)
+        programme = engine.method.programme(schedule.rounds, final_round=schedule.final_round)
+        wrong = _wrong_records(journal.records, programme, schedule)
+        refuse_wrong(folder, chain(wrong, _wrong_tensors(engine, journal, journal.server.shared)))
 
 
-def _damages(engine: Engine, journal: Journal, shared: Named) -> Iterator[str]:
-    """Everything in a run's journal that no step of it writes."""
-    for number, record in enumerate(journal.records):
+def _wrong_records(
+    records: Sequence[Record], programme: Sequence[Step], schedule: Schedule
+) -> Iterator[str]:
+    """Sentences on records that no step of a run writes, in the order of its programme."""
+    for number, record in enumerate(records):
+        step = programme[number] if number < len(programme) else None
+        if step is None or (record.get("stage"), record.get("round")) != (step.name, step.round):
+            yield f"step {number} is none of the run's steps"
+            return
         scores = record.get("scores", {})
-        lacking = [key for key in ("stage", *TIMINGS) if key not in record]
+        lacking = [key for key in TIMINGS if key not in record]
+        lacking += ["scores"] * (schedule.is_due(step) and not scores)
         lacking += [f"scores of {name}" for name, own in scores.items() if not is_score(own)]
         yield from (f"step {number} has no {what}" for what in lacking)
+
+
+def _wrong_tensors(engine: Engine, journal: Journal, shared: Named) -> Iterator[str]:
+    """Sentences on tensors that no step of a run writes."""
     method, clients = engine.method, engine.clients
     yield from wrong_in_shared(method.unsound(shared), shared)
     for names in clients.split(clients.names, stack_width=STATES_AT_ONCE):
@@ -222,12 +238,16 @@ def _advance(
 ) -> Sequence[str]:
     """Do all steps that are not in the journal yet; returns the method's notices."""
     config, engine = loaded.config, loaded.engine
-    schedule = Schedule.of(config.training, evaluate_every=config.evaluation.every)
+    schedule = _schedule_of(config)
     with opened as jobs:
         rounds = local_rounds(jobs, schedule, journal, stack_width=config.engine.stack_width)
         for record in rounds.steps():
             on_step(record, len(rounds.programme), len(journal.records))
     return engine.method.explain(journal.server) if journal.server is not None else ()
+
+
+def _schedule_of(config: RunConfig) -> Schedule:
+    return Schedule.of(config.training, evaluate_every=config.evaluation.every)
 
 
 def write_results(folder: Path, records: Sequence[Record], notices: Sequence[str]) -> Outcome:

@@ -168,7 +168,7 @@ def shared_by_run(folder: Path) -> SharedPart:
     data = data_of(config)
     with alone_in(folder):
         journal = DiskJournal(folder / CHECKPOINTS)
-        refuse_damaged(folder, engine_of(config, data), journal)
+        refuse_damaged(folder, config, engine_of(config, data), journal)
     if journal.server is None:
         raise ConfigError(
             f"{folder} has no finished step; expected a run with anchors. Resume it first: "
