@@ -92,7 +92,7 @@ def flic(tmp_path) -> Callable[..., Said]:
     def run(*arguments: object) -> Said:
         command = [FLIC, *map(str, arguments)]
         done = subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
         )
         assert "Traceback" not in done.stderr, done.stderr
         return Said(done.returncode, done.stdout, done.stderr)

@@ -51,8 +51,8 @@ NETWORK = {
     }
 }
 
-# What a silo sends that does not want to be counted, round by round: 1 GB, little that would
-# become 1 GB, NaN, far too large numbers, an answer of an old round, another shape.
+# What a silo sends that does not want to be counted, round by round: 100 MB, little that would
+# become 100 MB, NaN, far too large numbers, an answer of an old round, another shape.
 LIAR = """
 import sys
 if "multiprocessing.forkserver" in " ".join(sys.orig_argv):
@@ -67,11 +67,11 @@ if "multiprocessing.forkserver" in " ".join(sys.orig_argv):
         for entry in reply.update.entries.values():
             entry.value.mul_(factor)
         packed = honest(reply if reply.round != 5 else replace(reply, round=1))
-        size = {1: 10**9, 2: 10**9, 6: 64}.get(reply.round)
+        size = {1: 10**8, 2: 10**8, 6: 64}.get(reply.round)
         if size is not None:
             data = bytearray(size)
             if reply.round == 1:
-                data[:: 2**20] = bytes(range(1, 255)) * 3 + bytes(range(192))
+                data[:: 2**20] = bytes(range(1, 97))
             packed["update"]["anchor.0.mean"] = Array(
                 dtype="float32", shape=(size // 8, 2), stype=messages.RAW, data=bytes(data)
             )
@@ -79,7 +79,7 @@ if "multiprocessing.forkserver" in " ".join(sys.orig_argv):
     messages.pack_reply = lie
 """
 LIES = {
-    "1000000000 bytes; expected 16777216": 2,
+    "100000000 bytes; expected 16777216": 2,
     "NaN": 3,
     "root mean square": 4,
     "is of round 1": 5,
