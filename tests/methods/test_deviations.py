@@ -12,6 +12,7 @@ from flic.methods.linked.deviations import (
     shares_beyond,
     usual_deviations,
 )
+from flic.methods.linked.sums import ColumnIndex, Moments
 
 CLASSES, FEATURES, SITES = 2, 8, 5
 MEANS = torch.tensor([54.0, 131.0, 245.0, 150.0, 1.0, 27.0, 5.5, 70.0]).double()
@@ -32,9 +33,18 @@ def site(seed, number, rows, apart=0.4):
     return MEANS + DEVIATIONS * x, y
 
 
+def marginals(x, y):
+    """Marginals of a site's rows, in their own units."""
+    width = x.shape[1]
+    place = ColumnIndex(CLASSES, torch.arange(width), width)
+    return Marginals.of(
+        Moments.of_parts([(x, y)], place), torch.zeros(width).double(), torch.ones(width).double()
+    )
+
+
 def judged(sites):
     """Deviations of every site from the others, as the federation finds usual."""
-    parts = [Marginals.of(x, y, CLASSES) for x, y in sites]
+    parts = [marginals(x, y) for x, y in sites]
     pairs = []
     for i, own in enumerate(parts):
         rest = [p for j, p in enumerate(parts) if j != i]
@@ -105,7 +115,7 @@ def test_a_factor_of_a_feature_around_zero_is_seen_in_how_it_varies():
 
 def test_without_a_scatter_of_the_others_where_it_lies_is_still_compared():
     (x, y), (other, z) = site(0, 0, 50), site(0, 1, 50)
-    own, others = Marginals.of(in_another_unit(x), y, CLASSES), Marginals.of(other, z, CLASSES)
+    own, others = marginals(in_another_unit(x), y), marginals(other, z)
     nothing = torch.zeros(FEATURES).double()
     silent = Marginals(others.count, others.total, nothing, nothing)
     far = deviations(own, silent, USUAL[:, 0])
@@ -116,9 +126,9 @@ def test_without_a_scatter_of_the_others_where_it_lies_is_still_compared():
 def test_constants_and_classes_that_one_side_lacks_are_no_alarm():
     (x, y), (other, z) = site(0, 0, 50), site(0, 1, 50)
     x[:, 0], other[:, 0] = 3.0, 3.0
-    own = Marginals.of(x[y == 0], y[y == 0], CLASSES)
-    far = deviations(own, Marginals.of(other[z == 1], z[z == 1], CLASSES), USUAL[:, 0])
+    own = marginals(x[y == 0], y[y == 0])
+    far = deviations(own, marginals(other[z == 1], z[z == 1]), USUAL[:, 0])
     assert (far == 0).all()
-    far = deviations(Marginals.of(x, y, CLASSES), Marginals.of(other, z, CLASSES), USUAL[:, 0])
+    far = deviations(marginals(x, y), marginals(other, z), USUAL[:, 0])
     assert torch.isfinite(far).all()
     assert (far[:, 0] == 0).all()

@@ -16,7 +16,7 @@ from flic.methods.linked import linked_client, peers
 from flic.methods.linked.agreement import Agreement
 from flic.methods.linked.client_sums import ClientSums, sent_sums
 from flic.methods.linked.disclosure import DisclosedRows
-from flic.methods.linked.link_checks import unlike
+from flic.methods.linked.link_checks import shares_unlike, unlike
 from flic.methods.linked.linked import Linked
 from flic.methods.linked.linked_client import LinkedClient, apply_mix, place_of
 from flic.methods.linked.peers import PeerSide, others_at
@@ -525,3 +525,21 @@ def test_one_basis_serves_clients_with_private_features_too(ward, monkeypatch):
         model = LinkedClient(engine.method.agreed, server.shared, few[0]).model()
         found.append(apply_mix(model, few[0].test.x))
     torch.testing.assert_close(*found, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("row", [0, 2], ids=["a value that stands alone", "a class of two rows"])
+def test_what_few_rows_have_does_not_make_a_feature_unlike(row):
+    settings = MethodSettings.model_validate({"linked": {"random_features": 32, "min_rows": 5}})
+    whole = make_client(0)
+    of_two = (whole.train.y < 2) | (torch.arange(18) < 6)
+    client = replace(whole, train=whole.train.take(of_two))
+    engine, server = learn([client, make_client(1), make_client(2)], settings=settings)
+
+    def shares(value):
+        x = client.train.x.clone()
+        x[row, :] = value
+        moved = replace(client, train=Split(x, client.train.y))
+        return shares_unlike(LinkedClient(engine.method.agreed, server.shared, moved))
+
+    assert shares(40.0).sum() > 0
+    assert torch.equal(shares(40.0), shares(90.0))

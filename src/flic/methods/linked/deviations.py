@@ -9,8 +9,10 @@ against the usual difference of features in the federation, which is learnt from
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
+
+from flic.methods.linked.sums import Moments
 
 KINDS = ("location", "contrast", "scale")
 
@@ -38,14 +40,11 @@ class Marginals:
 
     @classmethod
     def of(
-        cls, h: Float[Tensor, "rows p"], y: Int[Tensor, " rows"], num_classes: int
+        cls, sums: Moments, shift: Float[Tensor, " p"], scale: Float[Tensor, " p"]
     ) -> "Marginals":
-        """Marginals of one client's rows."""
-        counts = torch.bincount(y, minlength=num_classes).double()
-        total = torch.zeros(num_classes, h.shape[1], dtype=torch.float64).index_add_(0, y, h)
-        squares = (h - (total / counts.clamp_min(1)[:, None])[y]).square().sum(0)
-        dof = (counts.sum() - (counts > 0).sum()).clamp_min(0)
-        return cls(counts[:, None].expand_as(total), total, squares, torch.ones_like(squares) * dof)
+        """Marginals of a client's sums, in units of everyone."""
+        total = (sums.total - sums.count * shift) / scale
+        return cls(sums.count, total, sums.scatter.diagonal() / scale**2, sums.dof.diagonal())
 
     @property
     def variance(self) -> Float[Tensor, " p"]:

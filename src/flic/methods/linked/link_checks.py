@@ -1,9 +1,9 @@
 """Check of a client's linked features: those that behave unlike its peers', by pooled sums."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flic.methods.linked.agreement import class_of
 from flic.methods.linked.deviations import (
     FAR,
     KINDS,
@@ -12,7 +12,9 @@ from flic.methods.linked.deviations import (
     shares_beyond,
     usual_deviations,
 )
+from flic.methods.linked.disclosure import DisclosedRows
 from flic.methods.linked.linked_client import LinkedClient
+from flic.methods.linked.sums import ColumnIndex, Moments
 
 UNLIKE = "scores.unlike"
 """Name of the shares of features that differ; weighted by a client's number of links."""
@@ -36,12 +38,19 @@ def unlike(known: LinkedClient) -> list[tuple[str, str, float]]:
 
 
 def _marginals(known: LinkedClient) -> tuple[Marginals, Marginals]:
-    """Marginals of the linked features, at the client and at its peers."""
-    agreed, linked = known.agreed, known.pool.is_linked.nonzero().flatten()
-    columns, y = known.linear.columns[:, linked], class_of(agreed, known.client.train)
-    squares, dof = known.pool.others_squares(linked)
-    others = known.pool.others
+    """Marginals of the linked features, at the client and at its peers.
+
+    The client's are its sums as it sends them. Of the rows themselves, shares would tell the mean
+    of a class of few, or a value that is hidden: a server that makes up the peers' sums asks until
+    they are no longer unlike.
+    """
+    pool, num_classes = known.pool, known.agreed.num_classes
+    linked = pool.is_linked.nonzero().flatten()
+    place = ColumnIndex(num_classes, torch.arange(len(linked)), len(linked))
+    own = DisclosedRows.of(known.agreed, known.client).at(linked).sums(place, "diagonal")
+    assert isinstance(own, Moments)
+    squares, dof = pool.others_squares(linked)
     return (
-        Marginals.of(columns, y, agreed.num_classes),
-        Marginals(others.count[:, linked], others.total[:, linked], squares, dof),
+        Marginals.of(own, pool.shift[linked], pool.scale[linked]),
+        Marginals(pool.others.count[:, linked], pool.others.total[:, linked], squares, dof),
     )
