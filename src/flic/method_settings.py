@@ -101,6 +101,7 @@ class TrainingConfig(Section):
     shared: Length = Duration(epochs=1)  # steps 13-14; "one epoch for representation learning"
     shared_schedule: Literal["after", "last"] = "after"  # "last": taken out of the local epochs
     shared_from_round: int = Field(default=0, ge=0)  # rounds before the shared phase starts
+    shared_sees_all_rows: bool = False  # every step of the shared phase; over Flower always
     batch_size: int = Field(default=100, ge=1)  # n_i'
     min_steps_per_epoch: int = Field(default=1, ge=1)  # small clients pass over their rows again
     optimiser: OptimiserConfig = OptimiserConfig()

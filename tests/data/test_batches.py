@@ -48,6 +48,16 @@ def rows_of(batch: Batch, client: int) -> list[int]:
     return own[own > 0].int().tolist()
 
 
+@pytest.mark.parametrize("steps", [0, 1, 3, 40])
+def test_rows_drawn_are_counted_once_in_their_class(steps):
+    plan = plan_of("abc", Duration(steps=steps))
+    for client, name in enumerate("abc"):
+        own = client_of(name)
+        drawn = {row for batch in batches_of(plan) for row in rows_of(batch, client)}
+        expected = [sum(int(own.train.y[row - 1]) == c for row in drawn) for c in own.classes]
+        assert plan.rows_drawn[client].tolist() == [*expected, 0][:3]
+
+
 EPOCHS = Duration(epochs=3)
 
 

@@ -10,6 +10,8 @@ import torch
 from hospitals import rows_of, settings_of
 from safetensors.torch import load_file, save_file
 
+from flic.data.client_data import ClientData, Split
+from flic.data.schema import FeatureSchema
 from flic.errors import (
     ConfigError,
     Damaged,
@@ -19,6 +21,7 @@ from flic.errors import (
     RunFolderError,
 )
 from flic.flower.announcement import announce
+from flic.flower.silo_engine import SiloEngine
 from flic.flower.silo_folder import SiloFolder
 from flic.methods import build_method
 from flic.methods.protocol import Population, ServerState
@@ -213,6 +216,59 @@ def test_the_larger_of_both_minima_of_rows_counts(silo, theirs, own, left):
     terms = {"data", "alignment", "calibration"} if max(theirs, own) <= 28 else set()
     assert {*trained.losses} == terms
     assert len([e for e in announce(east, settings) if e.shape]) == left
+
+
+def of_few_ill(ill, rows=60):
+    """A silo's rows, few of them of the second class."""
+    x = torch.randn(rows, 3, generator=torch.Generator().manual_seed(0))
+    split = Split(x, (torch.arange(rows) < ill).long())
+    names = FeatureSchema("east", ("a", "b", "c"))
+    return ClientData("east", names, split, Split.empty(3), Split.empty(3))
+
+
+def visited(client, **training):
+    """What leaves after one visit under these settings, at five rows at least."""
+    settings = settings_of(
+        network={"training": training, "pretraining": {"epochs": 0}, "alignment": {"weight": 1.0}}
+    )
+    place = SiloEngine(client, settings)
+    return place.train("update", initial(settings), place.new(), 5)[0]
+
+
+def test_an_anchor_rests_on_all_rows_of_its_class():
+    """Not on those that were drawn, whatever the coordinator asks for."""
+    client = of_few_ill(8)
+    descent = {"kind": "sgd", "learning_rate": 0.1}
+    work = {"local": "0 steps", "shared": "1 steps", "optimiser": descent}
+    work |= {"batch_size": 4, "shared_sees_all_rows": False}
+    before = values(visited(client, **work))["anchor.1.mean"]
+    for row in range(8):
+        x = client.train.x.clone()
+        x[row] += 1.0
+        other = replace(client, train=Split(x, client.train.y))
+        assert not torch.equal(values(visited(other, **work))["anchor.1.mean"], before)
+
+
+def test_no_loss_is_told_of_a_class_of_few_rows():
+    """The coordinator chooses the anchors: two losses would be an equation of a single row's φ."""
+    work = {"local": "1 steps", "shared": "1 steps", "batch_size": 100}
+    assert visited(of_few_ill(1), **work).losses == {}
+    assert visited(of_few_ill(5), **work).losses.keys() == {"data", "alignment", "calibration"}
+    # Of eight rows among sixty, a batch of nine has few.
+    assert visited(of_few_ill(8), **{**work, "batch_size": 9}).losses == {}
+
+
+def test_nothing_leaves_that_few_rows_were_drawn_for():
+    work = {"local": "1 steps", "shared": "1 steps"}
+    few, enough = (visited(of_few_ill(30), **work, batch_size=size) for size in (4, 5))
+    assert (few.update.entries, few.losses) == ({}, {})
+    assert enough.update.entries
+
+
+def test_losses_are_announced_that_one_visit_has_too_few_rows_for(silo):
+    east = silo("east", rows_of("east", 120, ill=8))
+    told = {line.what for line in announce(east, settings_of())}
+    assert {"loss data", "loss alignment", "loss calibration"} <= told
 
 
 @pytest.mark.parametrize(("meta", "sent"), [([0, 0], {0}), ([0, 1], {0})])

@@ -82,7 +82,7 @@ class BatchPlan:
         rows = min(batch_size, data.longest)
         length = data.train.x.shape[1]
         index = torch.full((max(steps, default=0), len(data), rows), length - 1)
-        slot = data.slot_of_rows()
+        self._slot = slot = data.slot_of_rows()
         for i, (n, count, rng) in enumerate(zip(data.train.counts, steps, rngs, strict=True)):
             own = draw_batches(torch.cat([slot[i, :n], slot[i, -1:]]), count, batch_size, rng=rng)
             index[:count, i, : own.shape[1]] = own.where(own < n, length - 1)
@@ -97,6 +97,14 @@ class BatchPlan:
 
     def __len__(self) -> int:
         return len(self.working)
+
+    @property
+    def rows_drawn(self) -> Int[Tensor, "clients slots"]:
+        """Number of different rows of each class in all batches; responses are one class."""
+        drawn = torch.zeros(len(self._x), dtype=torch.int64)
+        drawn[self._index.flatten()] = 1
+        counts = torch.zeros(len(self._slot), self._counts.shape[2] + 1, dtype=torch.int64)
+        return counts.scatter_add_(1, self._slot, drawn.view_as(self._slot))[:, :-1]  # no padding
 
     def batch(self, step: int) -> Batch:
         """Batch of every client that still works at `step`."""

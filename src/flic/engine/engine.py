@@ -47,6 +47,7 @@ class JobResult:
     updates: Sequence[Update] = ()
     losses: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # client → term → value
     scores: Mapping[str, Score] = field(default_factory=dict)
+    rows_drawn: Mapping[str, Sequence[int]] = field(default_factory=dict)  # client → by class
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,9 @@ class Engine:
         visit = self._visit(job, self.method.stages[job.stage])
         losses = _per_client(job.names, visit)
         states = self.clients.unstack(job.names, visit.stack) if visit.stack.private else {}
-        return JobResult(states, visit.updates, losses)
+        drawn = visit.rows_drawn
+        rows = {} if drawn is None else dict(zip(job.names, drawn.tolist(), strict=True))
+        return JobResult(states, visit.updates, losses, rows_drawn=rows)
 
     def _scores(self, job: Job) -> dict[str, Score]:
         """Scores on validation and test rows, from one pass over both."""

@@ -22,7 +22,10 @@ from flic.settings import merge
 EVERY = "every round"
 
 #: A visit of a few steps, which sends what a whole one sends.
-_SHORT = {"training": {"local": "2 steps", "shared": "1 steps"}, "pretraining": {"epochs": 0}}
+_SHORT = {
+    "training": {"local": "2 steps", "shared": "1 steps", "batch_size": 2**40},  # all rows
+    "pretraining": {"epochs": 0},
+}
 
 
 @dataclass(frozen=True)

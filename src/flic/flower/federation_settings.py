@@ -153,6 +153,7 @@ class FederationSettings(Section):
             "participation": self.participation,
             "client_weight": self.weights,
             "average": self.average,
+            "shared_sees_all_rows": True,  # few of a class would be drawn for the others' anchors
         }
         return MethodSettings.model_validate(
             merge(

@@ -68,11 +68,15 @@ class SiloEngine:
         refuse_other_shared(name, server.shared, self.known)
         answer = self.engine.do(Job(stage, server, (name,), [state]))
         update = answer.updates[0] if answer.updates else Update(name, {})
-        if len(self.client.train) < least_rows:  # α and the losses rest on all of them
+        drawn = answer.rows_drawn[name]
+        if len(self.client.train) < least_rows or 0 < sum(drawn) < least_rows:
             return VisitResult(Update(name, {}), {}), answer.states[name]
         few = _anchors_of_few(self.engine, server, least_rows)
         entries = {name: e for name, e in update.entries.items() if name not in few}
-        return VisitResult(Update(name, entries), answer.losses[name]), answer.states[name]
+        # A term counts each class by itself, so that it shows a class of one row among hundreds.
+        is_told = all(count == 0 or count >= least_rows for count in drawn)
+        losses = answer.losses[name] if is_told else {}
+        return VisitResult(Update(name, entries), losses), answer.states[name]
 
     def figures(self, server: ServerState, state: Named) -> dict[str, float]:
         """Sums over the silo's held-out rows."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from flic.data.client_data import ClientData, Split
@@ -121,6 +121,7 @@ class Visit:
     stack: Stack
     updates: list[Update]
     losses: Losses
+    rows_drawn: Int[Tensor, "clients slots"] | None = None  # by class, for the losses
 
 
 @dataclass(frozen=True)

@@ -112,19 +112,18 @@ class NetworkTraining(Method):
         local, after = self.durations(context.server.round)
         plan = self.plan(context, local, self.settings.training.batch_size)
         private, shared, losses = self.train_private(context, plan, self.each_shared(context))
-        plan = self.plan(
-            context, after, self.settings.training.batch_size, whole=self.anchors_see_all_rows
-        )
-        shared = self.train_shared(context, plan, private, shared)
+        whole = self.settings.training.shared_sees_all_rows or self.anchors_see_all_rows
+        last = self.plan(context, after, self.settings.training.batch_size, whole=whole)
+        shared = self.train_shared(context, last, private, shared)
         updates = self.updates(context, private, shared)
-        return Visit(Stack(context.stack.embedding, private), updates, losses)
+        return Visit(Stack(context.stack.embedding, private), updates, losses, plan.rows_drawn)
 
     def adapt(self, context: VisitContext) -> Visit:
         """Local parameters trained once more from the final shared part; nothing leaves."""
         plan = self.plan(context, self.settings.training.local, self.settings.training.batch_size)
         shared = self.each_shared(context)
         private, _, losses = self.train_private(context, plan, shared, jointly=False)
-        return Visit(Stack(context.stack.embedding, private), [], losses)
+        return Visit(Stack(context.stack.embedding, private), [], losses, plan.rows_drawn)
 
     # ---- parts of a visit ----------------------------------------------------------------
 
