@@ -108,6 +108,7 @@ CLASSES = {"classes": ["well", "ill"]}
         ({**CLASSES, "network": {"training": {"x": 3}}}, "network.training.x: unknown key"),
         ({**CLASSES, "network": {"training": {"normalise": "literal"}}}, "expected 'active'"),
         ({**CLASSES, "network": {"alignment": {"realign_epochs": 1}}}, "realign_epochs is set"),
+        ({**CLASSES, "network": {"embedding": {"frozen": True}}}, "embedding.frozen is true"),
         ({**CLASSES, "network": {"anchors": {"meta_classes": 2}}}, "meta_classes is a number"),
     ],
     ids=str,

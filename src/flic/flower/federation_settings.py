@@ -90,6 +90,11 @@ class FederationSettings(Section):
                 "anchors.meta_classes is a number; expected the meta-class of each class, since "
                 "silos that join late cannot take part in finding them"
             )
+        if known.embedding.frozen:
+            raise ValueError(
+                "embedding.frozen is true; expected false, since φ begins where seed and name put "
+                "it, and whoever knows it there could read embedded rows"
+            )
         if known.training.normalise == "literal":
             raise ValueError(
                 "training.normalise is 'literal'; expected 'active', since nobody knows the rows "
