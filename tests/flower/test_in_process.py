@@ -1,6 +1,7 @@
 """Whole federations in this process: the simulator's result, faults, and what is on the wire."""
 
 from collections.abc import Callable
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from wire import inspect_answer, total, words_of
 from flic.engine.journal import MemoryJournal
 from flic.errors import FederationError, FlicError
 from flic.flower.announcement import announce
+from flic.flower.federation_settings import MethodName
 from flic.flower.log import events
 from flic.flower.messages import RAW
 from flic.flower.ops.benchmark import simulated
@@ -60,25 +62,30 @@ ROUNDED = 1e-5
 REGRESSION = {"task": "regression", "range": (0.0, 10.0), "label": "stay"}
 
 
+SAME = {
+    "class": {},
+    "hidden-layer-by-rows": {"method": "flic-hl", "weights": "rows", "seed": 3},
+    "hetfedrep": {"method": "hetfedrep"},
+    "permuted": {"method": "permuted-anchors"},
+    "fedhenn": {
+        **{"method": "fedhenn", "max_features": 6},
+        "network": {"fedhenn": {"probe_rows": 9}},
+    },
+    "diagonal": {"network": {"anchors": {"covariance": "diagonal"}}},
+    "meta": {"network": {"anchors": {"meta_classes": [0, 0]}}},
+    "all-rows": {"network": {"training": {"batch_size": 500, "final_round": False}}},
+    "responses": REGRESSION,
+}
+
+
+def test_every_method_is_compared_with_the_simulator():
+    """Linked columns are, in test_linked_rounds.py."""
+    compared = {changes.get("method", "flic-class") for changes in SAME.values()}
+    assert compared | {"linked"} == {*get_args(MethodName)}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"method": "flic-hl", "weights": "rows", "seed": 3},
-        {"method": "hetfedrep"},
-        {"method": "permuted-anchors"},
-        {"method": "fedhenn", "max_features": 6, "network": {"fedhenn": {"probe_rows": 9}}},
-        {"network": {"anchors": {"covariance": "diagonal"}}},
-        {"network": {"anchors": {"meta_classes": [0, 0]}}},
-        {"network": {"training": {"batch_size": 500, "final_round": False}}},
-        REGRESSION,
-    ],
-    ids=[
-        *("class", "hidden-layer-by-rows", "hetfedrep", "permuted", "fedhenn"),
-        *("diagonal", "meta", "all-rows", "responses"),
-    ],
-)
+@pytest.mark.parametrize("changes", SAME.values(), ids=SAME)
 def test_the_result_is_the_simulator_s(here, changes):
     place = here(**merge(PLAIN_DESCENT, changes))
     place.go()
