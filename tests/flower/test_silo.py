@@ -186,12 +186,14 @@ def test_runs_do_not_know_each_other(silo, settings):
     assert east.status() == {"name": "east", "rounds": rounds, "links": {}, "notes": {}}
 
 
-@pytest.mark.parametrize("changes", [{"seed": 1}, {"method": "flic-hl"}, {"weights": "rows"}])
+@pytest.mark.parametrize(
+    "changes", [{"seed": 1}, {"method": "flic-hl"}, {"weights": "rows"}, {"min_rows": 6}]
+)
 def test_a_run_keeps_what_was_agreed(silo, settings, changes):
     east, server = silo("east"), initial(settings)
     east.train(server, settings, run=RUN)
     east.train(server, settings_of(quorum=3, rounds=9), run=RUN)  # rules may change
-    with pytest.raises(FederationError, match="another question, network or seed"):
+    with pytest.raises(FederationError, match="another question, network, seed or min_rows"):
         east.train(server, settings_of(**changes), run=RUN)
 
 

@@ -40,6 +40,7 @@ AGREED = (
     "network",
     "seed",
     "weights",
+    "min_rows",
     "max_features",
     "min_holders",
     "salt",

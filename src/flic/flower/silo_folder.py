@@ -239,7 +239,7 @@ class SiloFolder:
         if found.settings.agreement != settings.agreement:
             raise FederationError(
                 f"silo {self.name!r} is asked to go on with run {run} under another question, "
-                "network or seed; expected those it began with. Begin a new run."
+                "network, seed or min_rows; expected those it began with. Begin a new run."
             )
         return found
 
