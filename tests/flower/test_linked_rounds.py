@@ -534,6 +534,35 @@ def test_almost_the_same_rows_are_not_told_again(linked, changed, is_told):
     assert ("east" in records(place)[-1]["active"]) == is_told
 
 
+def with_one_more_held_out(silo, settings):
+    """The silo's table with a row more, which is held out and moves no other."""
+    frame = pd.read_csv(silo.folder / "rows.csv")
+
+    def split(rows):
+        rows.to_csv(silo.folder / "rows.csv", index=False)
+        found = held_out(silo.read(settings)[0], 0.25)
+        return [{*rows.iloc[part].itertuples(index=False)} for part in found]
+
+    train, test = split(frame)
+    for k in range(200):
+        row = frame.iloc[[k % 2]]
+        more = pd.concat([frame, row.assign(age=row["age"] + 0.001 * k)])
+        now = split(more)
+        if now[0] == train and len(now[1] - test) == 1:
+            return more
+    raise AssertionError("no such row")
+
+
+def test_figures_of_almost_the_same_held_out_rows_are_not_told(linked):
+    place = linked()
+    place.go()
+    assert "east" in records(place)[-1]["scores"]
+    begun_anew(place, with_one_more_held_out(place.silo("east"), place.coordinator.settings))
+    place.go()
+    assert "east" in records(place)[-1]["active"]
+    assert sorted(records(place)[-1]["scores"]) == ["north", "south"]
+
+
 def test_the_split_depends_on_what_is_in_a_row_and_not_on_the_others(linked):
     place = linked()
     silo, settings = place.silo("east"), place.coordinator.settings

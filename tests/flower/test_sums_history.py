@@ -1,11 +1,16 @@
 """Rows that a silo told sums of before: those that differ by a few are noticed, however named."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load as safe_load
 
-from flic.data.client_data import Split
-from flic.flower.sums_history import Cells
+from flic.data.client_data import ClientData, Split
+from flic.data.schema import FeatureSchema
+from flic.errors import Damaged, FederationError
+from flic.flower.sums_history import Cells, SumsHistory
 
 FEATURES, LEAST = ("age", "dose", "sex"), 5
 
@@ -17,8 +22,12 @@ def rows(seed=0, count=60):
     return Split(x, torch.arange(count) % 2)
 
 
+def cells(split, names=FEATURES):
+    return Cells.of(names, split, key=b"key")
+
+
 def changed(one, other, names=FEATURES):
-    return Cells.of(names, other).changed(Cells.of(FEATURES, one), least=LEAST)
+    return cells(other, names).changed(cells(one), least=LEAST)
 
 
 def without(split, row):
@@ -71,10 +80,82 @@ def test_a_response_is_a_column_too():
     assert changed(Split(rows().x, y), Split(rows().x, other)) == 1
 
 
+def with_grade(split, grades=3):
+    """Rows in three classes instead of two."""
+    return Split(split.x, torch.arange(len(split)) % grades)
+
+
+def test_two_classes_that_became_one_are_compared_with_it():
+    """The third class has many rows more, so that all rows together are no other's."""
+    first, more = with_grade(rows()), rows(seed=2, count=2 * LEAST)
+    left = without(first, 7)
+    x = torch.cat([left.x, more.x])
+    y = torch.cat([(left.y > 0).long(), torch.zeros(len(more), dtype=torch.long)])
+    assert changed(first, Split(x, y)) == 1
+    assert cells(first).changed(cells(Split(x, y)), least=LEAST) == 1
+
+
+def test_columns_under_other_names_are_known_by_what_is_in_them():
+    assert changed(rows(), without(rows(), 0), names=("a", "b", "c")) == 1
+
+
 def test_tables_with_nothing_in_common_have_nothing_to_compare():
-    assert changed(rows(), without(rows(), 0), names=("a", "b", "c")) == 0
+    assert changed(rows(), rows(seed=4), names=("a", "b", "c")) == 0
+
+
+def test_held_out_rows_are_compared_as_a_whole():
+    both = [cells(split) for split in (rows(), without(rows(), 7), rows(seed=4))]
+    assert [both[0].changed_as_a_whole(one, least=LEAST) for one in both] == [0, 1, 0]
 
 
 def test_digests_are_of_values_and_not_of_their_signs_of_zero():
-    digests = [Cells.of(("a",), Split(torch.tensor([[v]]), torch.zeros(1))) for v in (0.0, -0.0)]
+    digests = [cells(Split(torch.tensor([[v]]), torch.zeros(1)), ("a",)) for v in (0.0, -0.0)]
     assert np.array_equal(digests[0].digests, digests[1].digests)
+
+
+# ---- the files -----------------------------------------------------------------------------
+
+
+def client():
+    schema = FeatureSchema("space", FEATURES)
+    return ClientData("east", schema, rows(), rows(count=2), rows(seed=1, count=10))
+
+
+@pytest.fixture
+def history(tmp_path):
+    found = SumsHistory(tmp_path, "east")
+    found.keep(found.rows_of(FEATURES, client()), "first")
+    return found
+
+
+def test_without_the_secret_nothing_of_a_row_can_be_read(history, tmp_path):
+    folder = tmp_path / "told"
+    [kept] = folder.glob("*.safetensors")
+    held = safe_load(kept.read_bytes())
+    other = Cells.of(FEATURES, rows(), key=b"a guess")
+    assert not np.isin(held["train"].numpy().view(np.uint64), other.digests).any()
+    bits = np.ascontiguousarray(rows().x.double().numpy()).view(np.uint64)
+    inverse = np.uint64(pow(0x9E3779B97F4A7C15, -1, 2**64))
+    assert not np.isin(held["train"].numpy().view(np.uint64) * inverse, bits).any()
+    assert not any(name.encode() in kept.read_bytes() for name in ("dose", "age", "sex"))
+    assert {path.stat().st_mode & 0o077 for path in (folder, *folder.iterdir())} == {0}
+    (folder / "secret").unlink()
+    with pytest.raises(Damaged, match=r"secret .*Restore it from a copy"):
+        SumsHistory(tmp_path, "east").told_in("first")
+
+
+def test_digests_of_another_key_or_version_are_refused(history, tmp_path):
+    (tmp_path / "told" / "secret").write_bytes(bytes(32))
+    later = SumsHistory(tmp_path, "east")
+    with pytest.raises(FederationError, match="which an earlier version of flic wrote or another"):
+        later.refuse_almost_the_same(later.rows_of(FEATURES, client()), "second", least=LEAST)
+
+
+def test_what_was_kept_is_what_was_told(history):
+    told = history.told_in("first")
+    assert history.are_of(told, client())
+    assert not history.are_of(told, replace(client(), test=rows(count=10)))
+    history.refuse_almost_the_same(history.rows_of(FEATURES, client()), "second", least=LEAST)
+    less = replace(client(), train=without(rows(), 3))
+    with pytest.raises(FederationError, match="run first of rows that differ from these by 1"):
+        history.refuse_almost_the_same(history.rows_of(FEATURES, less), "second", least=LEAST)

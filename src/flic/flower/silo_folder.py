@@ -5,6 +5,7 @@ SILO/
   agreed.json           the federation's settings for which it was shown what will leave
   log.jsonl             a line per visit: what was done, and why something was refused
   runs/RUN/             what it keeps of each run (flic.flower.silo_run)
+  told/                 of which rows it told sums (flic.flower.sums_history)
 """
 
 import json
@@ -25,7 +26,7 @@ from flic.flower.federation_settings import (
 from flic.flower.pooling import FIRST, LAST, SUMS
 from flic.flower.silo_engine import LinkedSiloEngine, SiloEngine, VisitResult
 from flic.flower.silo_run import FACTS, ROWS, SiloRun
-from flic.flower.sums_history import Cells, SumsHistory
+from flic.flower.sums_history import SumsHistory
 from flic.method_settings import MAX_NUMBERS_PER_VALUE, Scatter
 from flic.methods.linked.agreement import DETAILS
 from flic.methods.protocol import ServerState
@@ -140,8 +141,11 @@ class SiloFolder:
     ) -> dict[str, float]:
         """Figures of the silo's own held-out rows: sums, and none if they are of few rows."""
         own = self._run(run, settings)
-        is_told = len(own.client.test) >= self.min_rows(settings)
+        least = self.min_rows(settings)
+        is_told = len(own.client.test) >= least
         if settings.sends_sums:
+            told = self.history.rows_of(own.linked_names, own.client)
+            is_told &= not self.history.are_almost_held_out(told, run, least=least)
             self._refuse_unfinished(server.round)
             self._refuse_other_holders(own.client, holders)
             place = self.linked_engine(own.client, settings)
@@ -194,13 +198,18 @@ class SiloFolder:
         notes = {run.folder.name: run.notes for run in runs if run.notes}
         return {"name": self.name, "rounds": rounds, "links": links, "notes": notes}
 
+    @property
+    def history(self) -> SumsHistory:
+        """Rows that sums were told of, in all runs."""
+        return SumsHistory(self.folder, self.name)
+
     def _remember(self, own: SiloRun, settings: FederationSettings, round: int) -> None:
         """Refuse to tell of almost the same rows as before; keep what sums are told of now."""
-        cells, before = Cells.of(own.linked_names, own.client.train), SumsHistory(self.folder)
-        least = self.min_rows(settings)
-        before.refuse_almost_the_same(cells, silo=self.name, least=least)
+        history, run = self.history, own.folder.name
+        told = history.rows_of(own.linked_names, own.client)
+        history.refuse_almost_the_same(told, run, least=self.min_rows(settings))
         if round == SUMS:
-            before.keep(cells, own.folder.name)
+            history.keep(told, run)
 
     def linked_engine(self, client: ClientData, settings: FederationSettings) -> LinkedSiloEngine:
         agreed, own = settings.method_settings.linked, self.file
