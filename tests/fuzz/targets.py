@@ -412,7 +412,7 @@ def _value(record: Any, key: str, value: Any) -> Any:
 class RecordedVisit:
     """One round of a federation of two silos, as they and their coordinator go into it."""
 
-    requests: Sequence[Request]  # to the first silo
+    request: Request  # to the first silo
     replies: Mapping[str, Reply]
     silo: Case
     coordinator: Case
@@ -441,10 +441,11 @@ def _visits(root: Path) -> Iterator[RecordedVisit]:
                 name: Reply(sent[name].server.round, own.update, own.losses, own.keys)
                 for name, own in trained.items()
             }
-            asked = [sent["north"]]
-            if done and (method != "linked" or sent["north"].server.round == LAST):
-                asked.append(replace(asked[0], stage="evaluate", refused="it holds NaN"))
-            yield RecordedVisit(asked, replies, before, _files(place / "coordinator"))
+            asked, known = sent["north"], _files(place / "coordinator")
+            yield RecordedVisit(asked, replies, before, known)
+            if done and (method != "linked" or asked.server.round == LAST):
+                measured = replace(asked, stage="evaluate", refused="it holds NaN")
+                yield RecordedVisit(measured, replies, _files(place / "north"), known)
             next(coordinator.rounds(_Answering(coordinator, replies)).steps())
 
 
@@ -475,9 +476,8 @@ def _requests(root: Path) -> FuzzTarget:
     """Requests as a silo gets them: read, and worked on where the silo agrees to the settings."""
     visits = {str(number): visit for number, visit in enumerate(_visits(root))}
     seeds = [
-        {f"{place}/message.json": _written(pack_request(request))}
+        {f"{place}/message.json": _written(pack_request(visit.request))}
         for place, visit in visits.items()
-        for request in visit.requests
     ]
     beside = {f"{place}/{n}": c for place, visit in visits.items() for n, c in visit.silo.items()}
 

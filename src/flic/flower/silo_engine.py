@@ -11,6 +11,7 @@ from flic.data.client_data import ClientData, FederatedData
 from flic.engine.clients import Clients
 from flic.engine.engine import EVALUATE, Engine, Job, JobResult
 from flic.errors import FederationError
+from flic.flower.answers import digest_of_request
 from flic.flower.federation_settings import FederationSettings
 from flic.flower.pooling import FIRST, PLACES, SPACE, SUMS, linked_method
 from flic.method_settings import LinkedConfig
@@ -50,9 +51,13 @@ class SiloEngine:
         phi = self.engine.clients.architecture(self.client.name)
         return self.engine.method.init_client(self.client, phi)
 
+    def refuse_other_shared(self, server: ServerState) -> None:
+        """Refuse a shared part of other tensors than the settings make."""
+        refuse_other_shared(self.client.name, server.shared, self.known)
+
     def prepared(self, server: ServerState) -> Named:
         """Private parameters before a first visit: φ_i fitted to the anchors as they are now."""
-        refuse_other_shared(self.client.name, server.shared, self.known)
+        self.refuse_other_shared(server)
         name, method, state = self.client.name, self.engine.method, self.new()
         steps = method.programme(0, final_round=False)  # before any round
         for stage in (stage for step in steps if step.round <= 0 for stage in step.stages):
@@ -65,7 +70,7 @@ class SiloEngine:
     ) -> tuple[VisitResult, Named]:
         """Train once; the result that leaves, and the private parameters that stay."""
         name = self.client.name
-        refuse_other_shared(name, server.shared, self.known)
+        self.refuse_other_shared(server)
         answer = self.engine.do(Job(stage, server, (name,), [state]))
         update = answer.updates[0] if answer.updates else Update(name, {})
         drawn = answer.rows_drawn[name]
@@ -81,7 +86,7 @@ class SiloEngine:
     def figures(self, server: ServerState, state: Named) -> dict[str, float]:
         """Sums over the silo's held-out rows."""
         name = self.client.name
-        refuse_other_shared(name, server.shared, self.known)
+        self.refuse_other_shared(server)
         return _of_held_out(self.engine.do(Job(EVALUATE, server, (name,), [state])), name)
 
 
@@ -129,11 +134,18 @@ class LinkedSiloEngine:
         return linked_method(self._linked(server), self._settings, self._method, apart=apart)
 
     def _linked(self, server: ServerState) -> tuple[str, ...]:
-        """Keys of the linked features, in the silo's own order.
+        """Keys of the linked features, in the silo's own order."""
+        keys = self.client.schema.features
+        return tuple(keys[i] for i in self.places(server))
+
+    def places(self, server: ServerState) -> list[int]:
+        """Places of the linked features among all; none in the round of keys.
 
         Raises:
             FederationError: the shared part does not say which they are.
         """
+        if server.round == FIRST:
+            return []
         keys, places = self.client.schema.features, server.shared.get(PLACES, torch.empty(0))
         known = set(range(len(keys)))
         if places.dtype != torch.int64 or places.ndim != 1 or not {*places.tolist()} <= known:
@@ -141,7 +153,13 @@ class LinkedSiloEngine:
                 f"silo {self.client.name!r} is not told which of its {len(keys)} features are "
                 "linked; expected their places. Give coordinator and silos one version of flic."
             )
-        return tuple(keys[i] for i in sorted({*places.tolist()}))
+        return sorted({*places.tolist()})
+
+    def request(self, server: ServerState) -> str:
+        """Digest of a request, once it fits, and of what the silo itself wants to tell."""
+        if server.round > FIRST:
+            self._refuse_other_shared(server)
+        return digest_of_request(server, self._method.linked.model_dump(mode="json"))
 
     def _refuse_other_shared(self, server: ServerState) -> None:
         """Refuse a shared part of other tensors than the settings and the links make."""

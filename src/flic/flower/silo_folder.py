@@ -10,6 +10,7 @@ SILO/
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,8 +18,10 @@ import numpy as np
 from pydantic import Field
 
 from flic.data.client_data import ClientData
+from flic.engine.engine import EVALUATE
 from flic.errors import ConfigError, FederationError, RunFolderError
 from flic.files import alone_in, write_atomically, write_json
+from flic.flower.answers import Answers, digest_of_request
 from flic.flower.federation_settings import (
     FederationSettings,
     federation_settings,
@@ -26,7 +29,7 @@ from flic.flower.federation_settings import (
 from flic.flower.pooling import FIRST, LAST, SUMS
 from flic.flower.silo_engine import LinkedSiloEngine, SiloEngine, VisitResult
 from flic.flower.silo_run import FACTS, ROWS, SiloRun
-from flic.flower.sums_history import SumsHistory
+from flic.flower.sums_history import SumsHistory, Told
 from flic.method_settings import MAX_NUMBERS_PER_VALUE, Scatter
 from flic.methods.linked.agreement import DETAILS
 from flic.methods.protocol import ServerState
@@ -48,6 +51,7 @@ class SiloFile(Client):
     min_rows: int = Field(default=5, ge=1)
     scatter: Scatter = "full"
     max_numbers_per_value: float = Field(default=0.5, gt=0, validation_alias=MAX_NUMBERS_PER_VALUE)
+    max_runs: int = Field(default=10, ge=1)  # of linked columns, those begun anew counted again
 
 
 class SiloFolder:
@@ -115,20 +119,42 @@ class SiloFolder:
         run: str,
     ) -> VisitResult:
         """One visit from the silo's own state before the round; asked again, the same again."""
+        self._refuse_other_stage(stage, settings)
         # A visit of a run that was killed may still be under way.
         with alone_in(self.folder, patience_s=settings.deadline_s):
             own = self._run(run, settings)
-            if stage == "prepare":
-                self._remember(own, settings, server.round)
-                return self.linked_engine(own.client, settings).prepare(server)
+            if settings.sends_sums:
+                return self._prepare(own, server)
             begun, place = own.round_before(server.round), SiloEngine(own.client, own.settings)
             if begun is None:
                 begun = server.round - 1
                 own.save(begun, place.prepared(server), server.shared)
-            least = self.min_rows(settings)
+            least = self.min_rows(own.settings)
             trained, private = place.train(stage, server, own.private(begun, place), least)
             own.save(server.round, private, server.shared)
             own.keep({begun, server.round})
+        return trained
+
+    def _refuse_other_stage(self, stage: str, settings: FederationSettings) -> None:
+        """Refuse a stage that the method does not have, before any work."""
+        expected = ("prepare",) if settings.sends_sums else ("update", "adapt")
+        if stage not in expected:
+            raise FederationError(
+                f"silo {self.name!r} is asked for the stage {stage!r} of method "
+                f"{settings.method!r}; expected {' or '.join(expected)}. Give coordinator and "
+                "silos one version of flic."
+            )
+
+    def _prepare(self, own: SiloRun, server: ServerState) -> VisitResult:
+        """Keys, sums or likelihoods of linked columns."""
+        place, answers = self.linked_engine(own.client, own.settings), own.answers
+        step, request = f"prepare {server.round}", place.request(server)
+        places = place.places(server)
+        told = self._told(own, answers, step, request, places)
+        trained = place.prepare(server)
+        answers.keep(step, request, linked=places if server.round == SUMS else None)
+        if server.round > FIRST:  # keys are of no row
+            self.history.keep(told, run=own.folder.name)
         return trained
 
     def evaluate(
@@ -139,26 +165,50 @@ class SiloFolder:
         run: str,
         holders: Sequence[int] = (),
     ) -> dict[str, float]:
-        """Figures of the silo's own held-out rows: sums, and none if they are of few rows."""
-        own = self._run(run, settings)
-        least = self.min_rows(settings)
+        """Figures of the silo's own held-out rows: sums, and none if they are of few rows.
+
+        A round's figures are told once; asked again with another shared part, they are refused.
+        """
+        with alone_in(self.folder, patience_s=settings.deadline_s):
+            own = self._run(run, settings)
+            if settings.sends_sums:
+                return self._linked_figures(own, server, holders)
+            begun = own.round_before(server.round + 1)
+            if begun is None:
+                raise FederationError(
+                    f"silo {self.name!r} is asked for figures and has not trained yet; expected a "
+                    "round first. It will have figures after its first one."
+                )
+            return self._figures(own, server, begun)
+
+    def _figures(self, own: SiloRun, server: ServerState, begun: int) -> dict[str, float]:
+        place, answers, step = SiloEngine(own.client, own.settings), own.answers, _measured(server)
+        place.refuse_other_shared(server)
+        request = digest_of_request(server, step)
+        answers.refuse_another(step, request)
+        told = answers.figures(step, request)
+        if told is None:
+            is_told = len(own.client.test) >= self.min_rows(own.settings)
+            told = place.figures(server, own.private(begun, place)) if is_told else {}
+            answers.keep(step, request, figures=told)
+        return told
+
+    def _linked_figures(
+        self, own: SiloRun, server: ServerState, holders: Sequence[int]
+    ) -> dict[str, float]:
+        """Figures after the last round of linked columns; the model is kept."""
+        self._refuse_unfinished(server.round)
+        self._refuse_other_holders(own.client, holders)
+        place, answers = self.linked_engine(own.client, own.settings), own.answers
+        known, step, request = place.known(server), _measured(server), place.request(server)
+        told = self._told(own, answers, step, request, place.places(server))
+        own.save_linked(known, holders)
+        least = self.min_rows(own.settings)
         is_told = len(own.client.test) >= least
-        if settings.sends_sums:
-            told = self.history.rows_of(own.linked_names, own.client)
-            is_told &= not self.history.are_almost_held_out(told, run, least=least)
-            self._refuse_unfinished(server.round)
-            self._refuse_other_holders(own.client, holders)
-            place = self.linked_engine(own.client, settings)
-            own.save_linked(place.known(server), holders)
-            return place.figures(server) if is_told else {}
-        begun = own.round_before(server.round + 1)
-        if begun is None:
-            raise FederationError(
-                f"silo {self.name!r} is asked for figures and has not trained yet; expected a "
-                "round first. It will have figures after its first one."
-            )
-        silo = SiloEngine(own.client, own.settings)
-        return silo.figures(server, own.private(begun, silo)) if is_told else {}
+        is_told &= not self.history.are_almost_held_out(told, own.folder.name, least=least)
+        figures = place.figures(server) if is_told else {}
+        answers.keep(step, request)
+        return figures
 
     def _refuse_unfinished(self, round: int) -> None:
         if round != LAST:
@@ -203,13 +253,24 @@ class SiloFolder:
         """Rows that sums were told of, in all runs."""
         return SumsHistory(self.folder, self.name)
 
-    def _remember(self, own: SiloRun, settings: FederationSettings, round: int) -> None:
-        """Refuse to tell of almost the same rows as before; keep what sums are told of now."""
-        history, run = self.history, own.folder.name
-        told = history.rows_of(own.linked_names, own.client)
-        history.refuse_almost_the_same(told, run, least=self.min_rows(settings))
-        if round == SUMS:
-            history.keep(told, run)
+    def _told(
+        self, own: SiloRun, answers: Answers, step: str, request: str, places: Sequence[int]
+    ) -> Told:
+        """Rows that a run tells of, unless that would show some beside earlier answers."""
+        answers.refuse_out_of_turn(step, request)
+        answers.refuse_other_links(places)
+        history, run, beginnings = self.history, own.folder.name, answers.beginnings(step, request)
+        history.refuse_too_many(run, beginnings, most=self.file.max_runs)
+        told = history.told_in(run)
+        if told is None:
+            told = history.rows_of(own.linked_names, own.client)
+            history.refuse_almost_the_same(told, run, least=self.min_rows(own.settings))
+        elif not answers.are_of_sums or not history.are_of(told, own.client):
+            raise FederationError(
+                f"silo {self.name!r} told sums in run {run}, whose folder in runs/ was removed or "
+                "changed since; expected it as it was. Begin a new run."
+            )
+        return replace(told, beginnings=beginnings)
 
     def linked_engine(self, client: ClientData, settings: FederationSettings) -> LinkedSiloEngine:
         agreed, own = settings.method_settings.linked, self.file
@@ -296,6 +357,10 @@ def held_out(table: SiloTable, share: float) -> tuple[np.ndarray, np.ndarray]:
         if count:  # rows that are the same stay together
             held[rows] = digests[rows] <= np.sort(digests[rows])[count - 1]
     return np.flatnonzero(~held), np.flatnonzero(held)
+
+
+def _measured(server: ServerState) -> str:
+    return f"{EVALUATE} {server.round}"
 
 
 def _stated(client: Client) -> dict[str, Any]:

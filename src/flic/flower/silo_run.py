@@ -6,6 +6,7 @@ RUN/
   trained.digests     by which training rows are known again in any file
   00007.safetensors   private parameters after round 7, and the shared part they were trained on
   links.json          which features others have too, and how many do, where columns are linked
+  answers.json        which requests were answered (flic.flower.answers)
 
 The last two rounds are kept, so that a request that is repeated gets the same answer.
 """
@@ -28,6 +29,7 @@ from flic.data.client_data import ClientData, Split
 from flic.data.schema import FeatureSchema
 from flic.errors import Damaged
 from flic.files import read_json, write_atomically, write_json
+from flic.flower.answers import Answers
 from flic.flower.federation_settings import FederationSettings, federation_settings
 from flic.flower.pooling import KEY_BYTES, LAST, SPACE, feature_keys
 from flic.flower.silo_engine import SiloEngine
@@ -133,6 +135,11 @@ class SiloRun:
             return unpacked(path.read_bytes())
         except ValueError as error:
             raise _damaged(path, error) from error
+
+    @property
+    def answers(self) -> Answers:
+        """Requests that were answered."""
+        return Answers(self.folder, self.name)
 
     @property
     def rounds(self) -> list[int]:

@@ -139,6 +139,16 @@ class SumsHistory:
                     "or wait for more rows."
                 )
 
+    def refuse_too_many(self, run: str, beginnings: int, *, most: int) -> None:
+        """Refuse a run beyond those that the silo's owner allows; one begun anew is one more."""
+        others = sum(self._load(path).beginnings for path in self._others(run))
+        if others + beginnings > most:
+            raise FederationError(
+                f"silo {self._silo!r} told sums in {others + beginnings - 1} runs, those begun "
+                f"anew counted again; expected {most} at most (max_runs), since every one tells "
+                "more of the rows. If you agree to more, raise max_runs in silo.toml."
+            )
+
     def rows_of(self, features: Sequence[str], client: ClientData) -> Told:
         """What a run of these rows tells of."""
         return Told.of(features, client, key=self._secret)

@@ -1,0 +1,189 @@
+"""A coordinator that lies: it asks a silo again and again, to find rows out from many answers."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from hospitals import settings_of
+from test_silo import RUN, initial, moved
+
+from flic.errors import Damaged, FederationError
+from flic.flower.messages import read_request
+from flic.flower.pooling import LAST, PLACES, SUMS, linked_method
+from flic.methods.protocol import ServerState
+
+LINKED = {"method": "linked", "salt": "0a" * 16, "names": ["east", "north"]}
+TOTAL = "moments.linked.linear.total"
+
+
+class Liar:
+    """A coordinator of linked columns that can go on as it likes with the silo in the east."""
+
+    def __init__(self, place, rounds):
+        self.place, self.requests, ask = place, [], place.grid.ask
+
+        def listen(name, message):
+            if name == "east":
+                self.requests.append(read_request(message.content))
+            return ask(name, message)
+
+        place.grid.ask = listen
+        place.go(rounds)
+        self.settings, self.run = place.coordinator.settings, place.coordinator.run
+
+    @property
+    def silo(self):
+        return self.place.silo("east")
+
+    @property
+    def features(self):
+        [run] = self.silo._runs()
+        return run.client.schema.features
+
+    def next(self, round):
+        """The honest request of a round."""
+        coordinator = self.place.coordinator
+        server = ServerState(round, coordinator.server.shared)
+        return coordinator.rules.shared_with("east", server)
+
+    def made_up(self, round):
+        """A request in which every feature of the silo is linked."""
+        shared = linked_method(self.features, self.settings, apart=True).init_server().shared
+        return ServerState(round, {**shared, PLACES: torch.arange(len(self.features))})
+
+    def ask(self, server, run=None, **changes):
+        settings = self.settings.model_copy(update=changes)
+        answer = self.silo.train(server, settings, "prepare", run=run or self.run)
+        return {name: entry.value for name, entry in answer.update.entries.items()}
+
+
+@pytest.fixture
+def liar(here):
+    """liar(rounds, max_runs=…): one that was honest for some rounds."""
+
+    def make(rounds=None, max_runs=10):
+        place = here(**LINKED, network={"linked": {"random_features": 24}})
+        path = place.silo("east").folder / "silo.toml"
+        path.write_text(f"{path.read_text()}max_runs = {max_runs}\n")
+        return Liar(place, rounds)
+
+    return make
+
+
+def with_total(server, factor):
+    return replace(server, shared={**server.shared, TOTAL: server.shared[TOTAL] * factor})
+
+
+def same(ours, theirs):
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
+
+
+def test_sums_are_told_of_one_set_of_links(liar):
+    one, both = liar(1), ServerState(SUMS, {PLACES: torch.tensor([0, 1])})
+    first = one.ask(both)
+    with pytest.raises(FederationError, match=r"answered 'prepare -2' .* another shared part"):
+        one.ask(ServerState(SUMS, {PLACES: torch.tensor([0])}))
+    same(one.ask(both), first)
+
+
+def test_likelihoods_are_told_to_few_shared_parts(liar):
+    """Not to one alone: a run begins anew without a silo that fails."""
+    one = liar(2, max_runs=2)
+    honest = one.next(-1)
+    first = one.ask(honest)
+    one.ask(with_total(honest, 2))
+    with pytest.raises(FederationError, match=r"expected 2 at most \(max_runs\).* raise max_runs"):
+        one.ask(with_total(honest, 3))
+    same(one.ask(honest), first)
+
+
+def test_the_last_round_is_answered_as_often_as_the_one_before(liar):
+    one = liar(3)
+    first = one.ask(one.next(LAST))
+    with pytest.raises(FederationError, match=r"answered 'prepare 0'"):
+        one.ask(with_total(one.next(LAST), 2))
+    same(one.ask(one.next(LAST)), first)
+
+
+def test_rounds_are_asked_in_their_order(liar):
+    """Likelihoods before the sums would be of rows that no history has."""
+    one = liar(1)
+    for round in (-1, LAST):
+        with pytest.raises(FederationError, match="expected steps in their order"):
+            one.ask(one.made_up(round))
+    with pytest.raises(FederationError, match="was not asked for 'prepare 0'"):
+        one.silo.evaluate(one.made_up(LAST), one.settings, run=one.run, holders=(2, 2))
+
+
+def test_no_other_features_are_linked_after_the_sums(liar):
+    one = liar(2)
+    with pytest.raises(FederationError, match="other features of it are linked"):
+        one.ask(one.made_up(-1))
+
+
+def test_figures_of_linked_columns_are_told_once(liar):
+    one = liar()
+    last = one.requests[-1]
+    measure = lambda server: one.silo.evaluate(  # noqa: E731
+        server, one.settings, run=one.run, holders=last.holders
+    )
+    told = one.place.coordinator.journal.records[-1]["scores"]["east"]
+    assert measure(last.server) == told
+    with pytest.raises(FederationError, match="answered 'evaluate 0'"):
+        measure(with_total(last.server, 2))
+
+
+def test_min_rows_stays_as_it_was_agreed(liar):
+    """Sums under 5 and under 6 differ by what two persons differ by."""
+    one = liar(2)
+    with pytest.raises(FederationError, match="network, seed or min_rows"):
+        one.ask(one.requests[-1].server, min_rows=6)
+
+
+def test_a_silo_takes_part_in_so_many_runs(liar):
+    one = liar(2, max_runs=2)
+    keys = ServerState(-3, {})
+    one.ask(keys, run="a" * 16)
+    one.ask(one.requests[-1].server, run="a" * 16)
+    with pytest.raises(FederationError, match=r"told sums in 2 runs.* raise max_runs in silo.toml"):
+        one.ask(keys, run="b" * 16)
+
+
+def test_a_run_whose_folder_was_removed_is_over(liar):
+    one = liar(2)
+    shutil.rmtree(one.silo.folder / "runs" / one.run)
+    with pytest.raises(FederationError, match="whose folder in runs/ was removed"):
+        one.ask(ServerState(-3, {}))
+
+
+# ---- networks ------------------------------------------------------------------------------
+
+
+def test_figures_of_a_round_are_told_once(silo):
+    settings, east = settings_of(), silo("east")
+    server = initial(settings)
+    east.train(server, settings, run=RUN)
+    told = east.evaluate(server, settings, run=RUN)
+    east.train(moved(server, 1), settings, run=RUN)  # as a coordinator from an old copy asks
+    assert east.evaluate(server, settings, run=RUN) == told
+    with pytest.raises(FederationError, match="answered 'evaluate 1'"):
+        east.evaluate(moved(server, 1), settings, run=RUN)
+    assert east.evaluate(moved(server, 2), settings, run=RUN)["test_rows"] == told["test_rows"]
+
+
+@pytest.mark.parametrize("stage", ["prepare", "evaluate"])
+def test_a_stage_of_another_method_is_refused(silo, stage):
+    settings, east = settings_of(), silo("east")
+    with pytest.raises(FederationError, match=f"stage '{stage}' of method 'flic-class'"):
+        east.train(initial(settings), settings, stage, run=RUN)
+
+
+@pytest.mark.parametrize("content", ["[1", "[]", '{"requests": {"evaluate 1": 3}}'])
+def test_damaged_answers_are_named(silo, content):
+    settings, east = settings_of(), silo("east")
+    east.train(initial(settings), settings, run=RUN)
+    (east.folder / "runs" / RUN / "answers.json").write_text(content)
+    with pytest.raises(Damaged, match=r"answers\.json"):
+        east.evaluate(initial(settings), settings, run=RUN)
