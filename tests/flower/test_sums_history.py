@@ -10,7 +10,8 @@ from safetensors.torch import load as safe_load
 from flic.data.client_data import ClientData, Split
 from flic.data.schema import FeatureSchema
 from flic.errors import Damaged, FederationError
-from flic.flower.sums_history import Cells, SumsHistory
+from flic.flower.cells import Cells
+from flic.flower.sums_history import SumsHistory
 
 FEATURES, LEAST = ("age", "dose", "sex"), 5
 
