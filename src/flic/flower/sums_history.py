@@ -123,7 +123,9 @@ class SumsHistory:
     def _secret(self) -> bytes:
         """The key of the digests, made before the first of them."""
         path = self._folder / SECRET
-        if not path.exists() and not self._files():
+        if not path.exists():
+            if files := self._files():
+                raise self._of_another_key(files[0])
             make_folder(self._folder)
             write_atomically(path, secrets.token_bytes(SECRET_BYTES))
         try:
