@@ -84,7 +84,7 @@ def test_a_cluster_is_started_as_the_tests_do() -> None:
 
 
 def _marked(page: str, command: str) -> object:
-    is_long = any(f"flic {word}" in command for word in ("compare", "reproduce"))
+    is_long = any(f"flic {word}" in command for word in ("compare", "reproduce", "bench"))
     marks = [*[pytest.mark.slow] * is_long, *[pytest.mark.process] * ("--cluster" in command)]
     return pytest.param(page, command, marks=marks)
 

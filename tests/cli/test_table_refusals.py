@@ -277,6 +277,7 @@ def test_sites_that_cannot_join(refused, changes, code, expected):
 # ---- a full disk -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "written"),
     [

@@ -21,6 +21,8 @@ from flic.errors import ConfigError
 from flic.flower.silo_folder import SiloFile
 from flic.tables.federation_file import FederationFile
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = 12
 
 
