@@ -281,12 +281,12 @@ def test_the_network_reaches_no_control(flic, tmp_path):
 
 def test_of_linked_columns_it_is_said_what_the_sums_may_show(flic, rows):
     code, said = flic("coordinator init c --classes well,ill --method linked")
-    assert (code, "holds the salt of column names" in said) == (0, True)
+    assert (code, "holds the salt that hides column names" in said) == (0, True)
     words = "silo init s --data rows.csv --label num --class well=0 --class ill=1,2"
     code, said = flic(f"{words} --federation c/federation.json")
     assert code == 0, said
     assert "never: single rows and labels, column names (only keys of them)" in said
-    assert "at most 0.5 sums leave per encoded value of your rows" in said
+    assert "at most 0.5 sums are sent per encoded value of your rows" in said
     assert (
         flic(
             "coordinator init d --classes well,ill --method linked "
@@ -295,7 +295,7 @@ def test_of_linked_columns_it_is_said_what_the_sums_may_show(flic, rows):
         == 0
     )
     code, said = flic(f"{words.replace(' s ', ' t ')} --federation d/federation.json")
-    assert "at most 0.1 sums leave" in said
+    assert "at most 0.1 sums are sent" in said
     assert "keys of columns" in said
 
 

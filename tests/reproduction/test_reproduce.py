@@ -264,7 +264,7 @@ def test_an_interruption_says_that_the_work_is_kept(tmp_path):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert f"stopped; finished cells are kept in {tmp_path}, and the same command goes on" in said
+    assert f"stopped; finished cells are kept in {tmp_path}, and the same command resumes" in said
     assert (tmp_path / "results.md").exists()
 
 

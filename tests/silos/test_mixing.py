@@ -261,5 +261,5 @@ def test_a_newcomer_whom_most_of_the_mix_does_not_serve_has_none(fitted):
 
 def test_a_mix_without_others_is_refused(tables):
     settings = FitSettings(**SETTINGS, candidates=("lda", "mix"))
-    with pytest.raises(ConfigError, match="expected two or more beside 'mix'"):
+    with pytest.raises(ConfigError, match="expected two or more others for 'mix' to combine"):
         fit(tables, settings)

@@ -91,7 +91,7 @@ def test_what_is_kept_is_set_against_the_best_single_candidate(federation):
 
 def test_without_a_federated_candidate_nothing_is_said_of_sharing():
     own = Federation.from_frames(wards(), label="ill").fit(**{**QUICK, "candidates": ["lda"]})
-    assert str(own.verdict()).splitlines()[0] == "Nothing federated was compared for north."
+    assert str(own.verdict()).splitlines()[0] == "No federated candidate was compared for north."
 
 
 def test_what_is_not_there_is_refused(federation):
@@ -118,7 +118,7 @@ def test_the_model_card_says_what_matters(fitted):
     for name, tensor in fitted.shared.items():
         assert f"`{name}` {list(tensor.shape)}" in card
     assert "the classes well, ill" in card
-    assert "keep it at home" in card
+    assert "keep it private" in card
 
 
 def test_a_card_of_responses(fitted_stays):
