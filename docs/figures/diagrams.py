@@ -59,8 +59,8 @@ def what_leaves() -> str:
                     "β: the client's own head",
                     "predictions, scores of single rows",
                     "",
-                    "no number that leaves rests on",
-                    "fewer than five rows",
+                    "over Flower, no number that leaves",
+                    "rests on fewer than five rows",
                 ],
             ),
             box(

@@ -192,7 +192,8 @@ def _bend(holder: Any, key: Any, other: Place, random: Random) -> None:
     if isinstance(value, bool):
         holder[key] = not value
     elif isinstance(value, int | float):
-        near = [value + 1, value - 1, -value, value * 1000, float(max(-1e300, min(value, 1e300))), str(value)]
+        real = float(max(-1e300, min(value, 1e300)))
+        near = [value + 1, value - 1, -value, value * 1000, real, str(value)]
         holder[key] = random.choice(near)
     elif isinstance(value, str):
         at = random.randint(0, len(value))

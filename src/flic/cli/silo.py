@@ -95,8 +95,8 @@ def init(
     scatter: Annotated[
         Scatter | None,
         typer.Option(
-            help="How linked columns vary, as far as you send it: nothing, each column by itself, "
-            "random mixtures of columns, or every pair of columns (if not given)."
+            help="What to send about how linked columns vary: off sends nothing, diagonal each "
+            "column by itself, projected random mixtures, full every pair (if not given)."
         ),
     ] = None,
     federation: Annotated[

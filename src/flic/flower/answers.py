@@ -104,8 +104,8 @@ class Answers:
         known = self._known.linked
         if known is not None and not {*places} <= {*known}:
             raise FederationError(
-                f"silo {self._silo!r} is told that other features of it are linked than those it "
-                "told sums of; expected these, or fewer. Begin a new run."
+                f"the coordinator names linked features of which silo {self._silo!r} sent no "
+                "sums; expected the same features, or fewer. Begin a new run."
             )
 
     def keep(

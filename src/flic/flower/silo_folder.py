@@ -33,7 +33,7 @@ from flic.flower.sums_history import SumsHistory, Told
 from flic.method_settings import MAX_NUMBERS_PER_VALUE, Scatter
 from flic.methods.linked.agreement import DETAILS
 from flic.methods.protocol import ServerState
-from flic.notation import counted, toml_key
+from flic.notation import counted, toml_key, toml_text
 from flic.seeding import derive_seed
 from flic.settings import read_object, read_toml, validated
 from flic.silos.encoding import EncodedSilo, encode
@@ -370,7 +370,9 @@ def _stated(client: Client) -> dict[str, Any]:
 
 
 def _toml(value: Any) -> str:
-    """A value as TOML, whose texts, numbers and lists are those of JSON."""
+    """A value as TOML, whose numbers are those of JSON."""
     if isinstance(value, Mapping):
         return f"{{ {', '.join(f'{toml_key(k)} = {_toml(v)}' for k, v in value.items())} }}"
-    return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return toml_text(value) if isinstance(value, str) else json.dumps(value)

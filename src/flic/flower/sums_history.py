@@ -72,9 +72,9 @@ class SumsHistory:
         others = sum(self._load(path).beginnings for path in self._others(run))
         if others + beginnings > most:
             raise FederationError(
-                f"silo {self._silo!r} told sums in {others + beginnings - 1} runs, those begun "
-                f"anew counted again; expected {most} at most (max_runs), since every one tells "
-                "more of the rows. If you agree to more, raise max_runs in silo.toml."
+                f"silo {self._silo!r} told sums in {others + beginnings - 1} runs (a run that "
+                f"begins anew counts again); expected at most {most} (max_runs), since every run "
+                "tells more of the rows. If you agree to more, raise max_runs in silo.toml."
             )
 
     def rows_of(self, features: Sequence[str], client: ClientData) -> Told:
