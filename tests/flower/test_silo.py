@@ -104,6 +104,11 @@ def test_a_bad_key_of_a_silo_file_is_named(silo):
         SiloFolder.open(path.parent)
 
 
+def test_characters_that_toml_forbids_are_read_as_they_were_given(silo):
+    made = silo("east", drop=["a\x7fb", "c\x85"])
+    assert SiloFolder.open(made.folder).file.drop == ("a\x7fb", "c\x85")
+
+
 def test_a_request_that_is_repeated_gets_the_same_answer(silo, settings):
     east, server = silo("east"), initial(settings)
     first = east.train(server, settings, run=RUN)
