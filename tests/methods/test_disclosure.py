@@ -107,10 +107,10 @@ def test_equal_rows_and_flags_are_less_than_a_value():
 @pytest.mark.parametrize("made", [silo, flags])
 def test_of_columns_that_are_not_known_yet_the_most_values_are_announced(made):
     agreed, client = agreed_among(5, max_numbers_per_value=0.5), made(90, 5)
-    for linked in range(1, 6):
-        most = ValuesOfMap.most(agreed, client, linked).by_class
-        own = ValuesOfMap.of(agreed, client, range(linked)).by_class
-        assert all(most[c] >= own[c] for c in own)
+    for linked, most in enumerate(ValuesOfMap.most(agreed, client), start=1):
+        own = ValuesOfMap.of(agreed, client, range(linked))
+        assert most.width == own.width == linked
+        assert all(most.by_class[c] >= value for c, value in own.by_class.items())
 
 
 def test_likelihoods_are_told_by_few_digits_where_numbers_are_limited():

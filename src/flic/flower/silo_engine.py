@@ -186,9 +186,9 @@ class LinkedSiloEngine:
         agreed, client = self.method().agreed, self.client
         sums = f"moments.{SPACE}."
         needed: dict[str, int] = {}
+        most = ValuesOfMap.most(agreed, client)
         for linked in range(client.schema.dim, 0, -1):
-            values = ValuesOfMap.most(agreed, client, linked)
-            detail = told_of_map(agreed, client, values, linked)
+            detail = told_of_map(agreed, client, most[linked - 1], linked)
             needed |= {f"{sums}mapped.{part}": linked for part in (SENT[detail] if detail else ())}
             told = SENT[told_detail(agreed, client, linked)]
             needed |= {f"{sums}linear.{part}": linked for part in told}

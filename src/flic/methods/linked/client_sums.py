@@ -17,12 +17,11 @@ from flic.methods.linked.agreement import Agreement, SumsKind, class_of, columns
 from flic.methods.linked.disclosure import (
     DisclosedRows,
     ValuesOfMap,
+    sums_as_sent,
     told_detail,
     told_of_map,
-    without,
 )
 from flic.methods.linked.hiding import Usual, chunks, told_pairs
-from flic.methods.linked.rounding import rounded
 from flic.methods.linked.sums import ColumnIndex, Detail, Moments, Parts, Totals
 from flic.shapes import Named
 
@@ -153,16 +152,16 @@ class ClientSums:
         mapped, num_classes = self._told_mapped, self.agreed.num_classes
         width = self.agreed.settings.random_features + self.agreed.responses
         place = ColumnIndex(num_classes, torch.arange(width), width)
-        sums = _kind_of_sums(detail).of_parts(mapped(), place)
-        if self._least > 1:
-            sums = rounded(sums, mapped, place)
-        if isinstance(sums, Moments) and detail == "full" and self._least > 1:
-            usual = Usual(torch.zeros(width).double(), torch.zeros(width, dtype=torch.bool))
-            sums = without(
-                sums,
-                place,
-                told_pairs(mapped, usual, range(width), num_classes=num_classes, least=self._least),
-            )
+        usual = Usual(torch.zeros(width).double(), torch.zeros(width, dtype=torch.bool))
+        sums = sums_as_sent(
+            mapped,
+            place,
+            detail,
+            least=self._least,
+            pairs=lambda: told_pairs(
+                mapped, usual, range(width), num_classes=num_classes, least=self._least
+            ),
+        )
         return self.agreed.layout(self.space, "mapped").pack(sums, detail)
 
     @cached_property
@@ -226,6 +225,10 @@ class ClientSums:
         others = (squares / self.scale[features] ** 2 - own_squares).maximum(1e-13 * own_squares)
         return others, dof - own_dof
 
+    def told_squares(self, features: Int[Tensor, " some"]) -> Moments:
+        """Sums and squares of some of the client's columns, as they would be sent of its rows."""
+        return self._told.at(features).squares(self.agreed.num_classes)
+
     def _own_squares(
         self, features: Int[Tensor, " some"], there: Int[Tensor, " some"]
     ) -> tuple[Tensor, Tensor]:
@@ -239,9 +242,7 @@ class ClientSums:
             return own, sent["dof"][layout.block[there]]
         if self.detail("linear") == "off":
             return nothing, nothing
-        place = ColumnIndex(self.agreed.num_classes, torch.arange(len(features)), len(features))
-        found = self._told.at(features).sums(place, "diagonal")
-        assert isinstance(found, Moments)
+        found = self.told_squares(features)
         squares = found.scatter.diagonal() / self.scale[features] ** 2
         return squares, found.dof.diagonal()
 
@@ -283,10 +284,6 @@ def sent_sums(agreed: Agreement, told: DisclosedRows, detail: Detail) -> dict[st
     layout = agreed.layout(told.schema.space, "linear")
     place = ColumnIndex(agreed.num_classes, there, len(layout.block))
     return layout.pack(told.at(own).sums(place, detail), detail)
-
-
-def _kind_of_sums(detail: Detail) -> type[Totals]:
-    return Totals if detail == "off" else Moments
 
 
 def _places(agreed: Agreement, schema: FeatureSchema) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@ nothing better than chance came back (SECURITY.md). Single rows can be read from
 `methods/linked/hiding.py` prevents that.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +18,7 @@ from flic.data.schema import FeatureSchema
 from flic.methods.linked.agreement import Agreement, class_of, columns_of
 from flic.methods.linked.hiding import Usual, blurred, chunks, told_pairs
 from flic.methods.linked.rounding import rounded
-from flic.methods.linked.sums import SENT, ColumnIndex, Detail, Moments, Totals
+from flic.methods.linked.sums import SENT, ColumnIndex, Detail, Moments, Parts, Totals
 
 _BITS = 8
 """Bits of a value that counts as one: a number of two digits and more."""
@@ -63,16 +63,22 @@ class DisclosedRows:
 
     def sums(self, place: ColumnIndex, detail: Detail) -> Totals:
         """Sums of the rows, as they are sent."""
-        kind = Totals if detail == "off" else Moments
-        sums = kind.of_parts(self.parts(), place)
-        if self.least == 1:
-            return sums
-        sums = rounded(sums, self.parts, place)
-        if isinstance(sums, Moments) and detail == "full":
-            sums = without(sums, place, self.pairs(place.num_classes))
-        return sums
+        return sums_as_sent(
+            self.parts,
+            place,
+            detail,
+            least=self.least,
+            pairs=lambda: self._pairs(place.num_classes),
+        )
 
-    def pairs(self, num_classes: int) -> Bool[Tensor, "own own"]:
+    def squares(self, num_classes: int) -> Moments:
+        """Sums of the columns and of their squares, as they are sent."""
+        width = self.columns.shape[1]
+        found = self.sums(ColumnIndex(num_classes, torch.arange(width), width), "diagonal")
+        assert isinstance(found, Moments)
+        return found
+
+    def _pairs(self, num_classes: int) -> Bool[Tensor, "own own"]:
         """Pairs of columns whose products are sent."""
         return told_pairs(
             self.parts,
@@ -94,7 +100,34 @@ class DisclosedRows:
         return (onto.sum(0)[:, None] * means.square()).sum(0) / whole.clamp_min(1e-300)
 
 
-def without(sums: Moments, place: ColumnIndex, told: Bool[Tensor, "own own"]) -> Moments:
+def sums_as_sent(
+    parts: Callable[[], Parts],
+    place: ColumnIndex,
+    detail: Detail,
+    *,
+    least: int,
+    pairs: Callable[[], Bool[Tensor, "own own"]],
+) -> Totals:
+    """Sums of rows as they are sent: rounded, and without products that could single out a row.
+
+    Args:
+        parts: function that gives the rows part by part; called several times.
+        place: positions of the columns among those of a space.
+        detail: detail of the scatter.
+        least: rows that a person can hide among; with 1 nothing is hidden.
+        pairs: function that gives the pairs of columns whose products are sent.
+    """
+    kind = Totals if detail == "off" else Moments
+    sums = kind.of_parts(parts(), place)
+    if least == 1:
+        return sums
+    sums = rounded(sums, parts, place)
+    if isinstance(sums, Moments) and detail == "full":
+        sums = _without(sums, place, pairs())
+    return sums
+
+
+def _without(sums: Moments, place: ColumnIndex, told: Bool[Tensor, "own own"]) -> Moments:
     """The sums with 0 for products that are not sent, as if the two columns did not correlate."""
     own = sums.scatter[place.places][:, place.places] * told
     return Moments(sums.count, sums.total, place.pairs(own), sums.dof)
@@ -147,14 +180,15 @@ class ValuesOfMap:
         return cls(rows.shape[1], {c: _values(rows[y == c]) for c in _large(agreed, client)})
 
     @classmethod
-    def most(cls, agreed: Agreement, client: ClientData, linked: int) -> "ValuesOfMap":
-        """Values of so many columns, whichever they are, at most."""
+    def most(cls, agreed: Agreement, client: ClientData) -> "list[ValuesOfMap]":
+        """Values of 1, 2, … columns, whichever they are, at most."""
         rows, y = columns_of(agreed, client.train), class_of(agreed, client.train)
-        width, found = linked + agreed.responses, {}
-        for c in _large(agreed, client):
-            worth = _bits(rows[y == c]).sort(descending=True).values[:width]
-            found[c] = float(worth.sum()) * int((y == c).sum())
-        return cls(width, found)
+        found = {
+            c: int((y == c).sum()) * _bits(rows[y == c]).sort(descending=True).values.cumsum(0)
+            for c in _large(agreed, client)
+        }
+        widths = range(1 + agreed.responses, rows.shape[1] + 1)
+        return [cls(w, {c: float(values[w - 1]) for c, values in found.items()}) for w in widths]
 
     def classes(self, agreed: Agreement) -> list[int]:
         """Classes whose sums of random features are sent, in a regression class 0.

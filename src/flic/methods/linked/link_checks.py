@@ -1,6 +1,5 @@
 """Check of a client's linked features: those that behave unlike its peers', by pooled sums."""
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -12,9 +11,7 @@ from flic.methods.linked.deviations import (
     shares_beyond,
     usual_deviations,
 )
-from flic.methods.linked.disclosure import DisclosedRows
 from flic.methods.linked.linked_client import LinkedClient
-from flic.methods.linked.sums import ColumnIndex, Moments
 
 UNLIKE = "scores.unlike"
 """Name of the shares of features that differ; weighted by a client's number of links."""
@@ -44,11 +41,9 @@ def _marginals(known: LinkedClient) -> tuple[Marginals, Marginals]:
     of a class of few, or a value that is hidden: a server that makes up the peers' sums asks until
     they are no longer unlike.
     """
-    pool, num_classes = known.pool, known.agreed.num_classes
+    pool = known.pool
     linked = pool.is_linked.nonzero().flatten()
-    place = ColumnIndex(num_classes, torch.arange(len(linked)), len(linked))
-    own = DisclosedRows.of(known.agreed, known.client).at(linked).sums(place, "diagonal")
-    assert isinstance(own, Moments)
+    own = pool.told_squares(linked)
     squares, dof = pool.others_squares(linked)
     return (
         Marginals.of(own, pool.shift[linked], pool.scale[linked]),
