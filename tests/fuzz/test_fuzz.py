@@ -18,7 +18,7 @@ from mutations import ODD, Case, toml_file, varied
 from targets import MAKERS, FuzzTarget, Trouble, attempt
 
 from flic.errors import ConfigError
-from flic.flower.silo_folder import SiloFile
+from flic.flower.silo_file import SiloFile
 from flic.tables.federation_file import FederationFile
 
 pytestmark = pytest.mark.slow

@@ -48,15 +48,15 @@ def announce(silo: SiloFolder, settings: FederationSettings) -> list[Leaving]:
         return _sums(silo, settings)
     short = settings.model_copy(update={"network": merge(settings.network, _SHORT)})
     short = federation_settings(short.model_dump(mode="json"), source="announcement")
-    place = SiloEngine(silo.encoded(silo.read(short)[0], short).data, short)
-    server = ServerState(1, place.engine.method.init_server().shared)
-    state = place.prepared(server)
-    trained, private = place.train("update", server, state, silo.min_rows(short))
+    engine = SiloEngine(silo.encoded(silo.read(short)[0], short).data, short)
+    server = ServerState(1, engine.engine.method.init_server().shared)
+    state = engine.prepared(server)
+    trained, private = engine.train("update", server, state, silo.min_rows(short))
     return [
         *(_tensor(n, e.value.shape, e.value, EVERY) for n, e in trained.update.entries.items()),
         *(_number(f"weight of {name}", EVERY) for name in trained.update.entries),
         *(_number(f"loss {term}", EVERY) for term in trained.losses),
-        *(_number(name, "every evaluation") for name in place.figures(server, private)),
+        *(_number(name, "every evaluation") for name in engine.figures(server, private)),
     ]
 
 
@@ -64,7 +64,7 @@ def _sums(silo: SiloFolder, settings: FederationSettings) -> list[Leaving]:
     """The most that leaves where columns are linked, once in each of four rounds."""
     encoded, least = silo.encoded(silo.read(settings)[0], settings), silo.min_rows(settings)
     client = rows_of(encoded, settings, least=least)
-    place = silo.linked_engine(client, settings)
+    engine = silo.linked_engine(client, settings)
     keys = client.schema.features
     found = [
         Leaving(what, (len(keys),), KEY_BYTES * len(keys), _nth(round), linked)
@@ -73,7 +73,7 @@ def _sums(silo: SiloFolder, settings: FederationSettings) -> list[Leaving]:
             ("keys of linked columns", SUMS, 1),
         )
     ]
-    for name, value, linked in place.leaving():
+    for name, value, linked in engine.leaving():
         sent = _nth(round_of(name))
         both = _tensor(name, value.shape, value, sent), _number(f"weight of {name}", sent)
         found += [replace(one, linked=linked) for one in both]

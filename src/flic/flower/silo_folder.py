@@ -8,14 +8,12 @@ SILO/
   told/                 of which rows it told sums (flic.flower.sums_history)
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from pydantic import Field
 
 from flic.data.client_data import ClientData
 from flic.engine.engine import EVALUATE
@@ -28,30 +26,20 @@ from flic.flower.federation_settings import (
 )
 from flic.flower.pooling import FIRST, LAST, SUMS
 from flic.flower.silo_engine import LinkedSiloEngine, SiloEngine, VisitResult
+from flic.flower.silo_file import FILE, SiloFile, silo_file, stated
 from flic.flower.silo_run import FACTS, ROWS, SiloRun
 from flic.flower.sums_history import SumsHistory, Told
-from flic.method_settings import MAX_NUMBERS_PER_VALUE, Scatter
+from flic.method_settings import Scatter
 from flic.methods.linked.agreement import DETAILS
 from flic.methods.protocol import ServerState
-from flic.notation import counted, toml_key, toml_text
+from flic.notation import counted
 from flic.seeding import derive_seed
 from flic.settings import read_object, read_toml, validated
 from flic.silos.encoding import EncodedSilo, encode
 from flic.silos.fitted import FittedClient
 from flic.tables import Client, SiloTable, load_client
 
-FILE, AGREED = "silo.toml", "agreed.json"
-
-
-class SiloFile(Client):
-    """silo.toml: where a silo's rows lie, how many are held out, what it does not tell."""
-
-    test_share: float = Field(default=0.25, gt=0, le=0.5)
-    # The federation's own count where they tell less.
-    min_rows: int = Field(default=5, ge=1)
-    scatter: Scatter = "full"
-    max_numbers_per_value: float = Field(default=0.5, gt=0, validation_alias=MAX_NUMBERS_PER_VALUE)
-    max_runs: int = Field(default=10, ge=1)  # of linked columns, those begun anew counted again
+AGREED = "agreed.json"
 
 
 class SiloFolder:
@@ -80,11 +68,9 @@ class SiloFolder:
                 f"{folder / FILE} exists already; expected none, since it would be overwritten. "
                 "Edit it, move it away, or choose another folder."
             )
-        stated = {**_stated(client), "test_share": test_share}
-        stated |= {} if scatter is None else {"scatter": scatter}
-        file = validated(SiloFile, stated, source=FILE)
+        own = {"test_share": test_share} | ({} if scatter is None else {"scatter": scatter})
+        file, text = silo_file(client, own)
         folder.mkdir(parents=True, exist_ok=True)
-        text = "".join(f"{key} = {_toml(value)}\n" for key, value in stated.items())
         write_atomically(folder / FILE, text.encode())
         if agreed is not None:
             write_json(folder / AGREED, agreed.model_dump(mode="json"))
@@ -107,7 +93,7 @@ class SiloFolder:
         Raises:
             DataError: listing every problem of the rows.
         """
-        client = Client(**_stated(self.file))
+        client = Client(**stated(self.file))
         return load_client(client, self.folder, task=settings.question, labels=settings.classes)
 
     def train(
@@ -125,12 +111,12 @@ class SiloFolder:
             own = self._run(run, settings)
             if settings.sends_sums:
                 return self._prepare(own, server)
-            begun, place = own.round_before(server.round), SiloEngine(own.client, own.settings)
+            begun, engine = own.round_before(server.round), SiloEngine(own.client, own.settings)
             if begun is None:
                 begun = server.round - 1
-                own.save(begun, place.prepared(server), server.shared)
+                own.save(begun, engine.prepared(server), server.shared)
             least = self.min_rows(own.settings)
-            trained, private = place.train(stage, server, own.private(begun, place), least)
+            trained, private = engine.train(stage, server, own.private(begun, engine), least)
             own.save(server.round, private, server.shared)
             own.keep({begun, server.round})
         return trained
@@ -147,11 +133,11 @@ class SiloFolder:
 
     def _prepare(self, own: SiloRun, server: ServerState) -> VisitResult:
         """Keys, sums or likelihoods of linked columns."""
-        place, answers = self.linked_engine(own.client, own.settings), own.answers
-        step, request = f"prepare {server.round}", place.request(server)
-        places = place.places(server)
+        engine, answers = self.linked_engine(own.client, own.settings), own.answers
+        step, request = f"prepare {server.round}", engine.request(server)
+        places = engine.places(server)
         told = self._told(own, answers, step, request, places)
-        trained = place.prepare(server)
+        trained = engine.prepare(server)
         answers.keep(step, request, linked=places if server.round == SUMS else None)
         if server.round > FIRST:  # keys are of no row
             self.history.keep(told, run=own.folder.name)
@@ -182,14 +168,15 @@ class SiloFolder:
             return self._figures(own, server, begun)
 
     def _figures(self, own: SiloRun, server: ServerState, begun: int) -> dict[str, float]:
-        place, answers, step = SiloEngine(own.client, own.settings), own.answers, _measured(server)
-        place.refuse_other_shared(server)
+        engine, answers = SiloEngine(own.client, own.settings), own.answers
+        step = _measured(server)
+        engine.refuse_other_shared(server)
         request = digest_of_request(server, step)
         answers.refuse_another(step, request)
         told = answers.figures(step, request)
         if told is None:
             is_told = len(own.client.test) >= self.min_rows(own.settings)
-            told = place.figures(server, own.private(begun, place)) if is_told else {}
+            told = engine.figures(server, own.private(begun, engine)) if is_told else {}
             answers.keep(step, request, figures=told)
         return told
 
@@ -199,14 +186,14 @@ class SiloFolder:
         """Figures after the last round of linked columns; the model is kept."""
         self._refuse_unfinished(server.round)
         self._refuse_other_holders(own.client, holders)
-        place, answers = self.linked_engine(own.client, own.settings), own.answers
-        known, step, request = place.known(server), _measured(server), place.request(server)
-        told = self._told(own, answers, step, request, place.places(server))
+        engine, answers = self.linked_engine(own.client, own.settings), own.answers
+        known, step, request = engine.known(server), _measured(server), engine.request(server)
+        told = self._told(own, answers, step, request, engine.places(server))
         own.save_linked(known, holders)
         least = self.min_rows(own.settings)
         is_told = len(own.client.test) >= least
         is_told &= not self.history.are_almost_held_out(told, own.folder.name, least=least)
-        figures = place.figures(server) if is_told else {}
+        figures = engine.figures(server) if is_told else {}
         answers.keep(step, request)
         return figures
 
@@ -361,18 +348,3 @@ def held_out(table: SiloTable, share: float) -> tuple[np.ndarray, np.ndarray]:
 
 def _measured(server: ServerState) -> str:
     return f"{EVALUATE} {server.round}"
-
-
-def _stated(client: Client) -> dict[str, Any]:
-    """The settings of a client that were given, without those left at their defaults."""
-    said = [key for key in Client.model_fields if key in client.model_fields_set]
-    return {key: value for key in said if (value := getattr(client, key)) is not None}
-
-
-def _toml(value: Any) -> str:
-    """A value as TOML, whose numbers are those of JSON."""
-    if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{toml_key(k)} = {_toml(v)}' for k, v in value.items())} }}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    return toml_text(value) if isinstance(value, str) else json.dumps(value)
