@@ -130,6 +130,15 @@ def cluster(tmp_path_factory) -> Iterator[dask_cluster.DaskCluster]:
 
 
 @pytest.fixture
+def two_threads() -> Iterator[None]:
+    """Two threads for torch, as a user may have set."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
 def full_disk(monkeypatch):
     """full_disk(count): the disk is full after so many files."""
     real = os.fsync

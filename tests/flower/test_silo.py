@@ -234,7 +234,7 @@ def of_few_ill(ill, rows=60):
 
 
 def visited(client, **training):
-    """What leaves after one visit under these settings, at five rows at least."""
+    """All that leaves after one visit under these settings, at five rows at least."""
     settings = settings_of(
         network={"training": training, "pretraining": {"epochs": 0}, "alignment": {"weight": 1.0}}
     )

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from made_problems import NOISY
 
 from flic.config import resolve
 from flic.data.toy import ToyConfig
@@ -10,14 +11,7 @@ from flic.runs.run_folder import simulate
 
 RAW = {
     "method": "lda",
-    "data": {
-        "problem": "noisy-features",
-        "num_clients": 4,
-        "num_classes": 3,
-        "classes_per_client": 2,
-        "train_rows_per_class": 40,
-        "test_rows_per_class": 10,
-    },
+    "data": NOISY,
     "training": {"rounds": 1, "participation": 1},
 }
 
@@ -44,16 +38,8 @@ class Counting(ToyConfig):
 THREADS: list[int] = []
 
 
-@pytest.fixture
-def two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.usefixtures("two_threads")
 def test_data_of_a_simulation_are_made_once_by_one_thread():
     THREADS.clear()
-    simulate(resolve(RAW).model_copy(update={"data": Counting(**RAW["data"])}))
+    simulate(resolve(RAW).model_copy(update={"data": Counting(**NOISY)}))
     assert THREADS == [1]

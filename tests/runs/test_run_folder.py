@@ -6,6 +6,7 @@ import shutil
 import pyarrow.parquet as pq
 import pytest
 import torch
+from made_problems import NOISY
 from made_trials import changed, trials
 
 from flic.config import resolve
@@ -22,14 +23,7 @@ from sealing import CHANGES, sealed
 RAW = {
     "method": "flic-class",
     "seed": 3,
-    "data": {
-        "problem": "noisy-features",
-        "num_clients": 4,
-        "num_classes": 3,
-        "classes_per_client": 2,
-        "train_rows_per_class": 40,
-        "test_rows_per_class": 10,
-    },
+    "data": NOISY,
     "training": {"rounds": 2, "participation": 0.5, "local": "1 epochs"},
     "embedding": {"latent_dim": 4, "hidden": [4]},
     "pretraining": {"epochs": 1},

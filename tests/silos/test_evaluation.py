@@ -79,14 +79,6 @@ def test_a_link_of_some_rows_that_all_rows_have_not_is_not_used():
     assert [*evaluator.predictions(rows, seed=0)["linked"]] == ["b", "c"]
 
 
-@pytest.fixture
-def two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.process
 def test_a_fit_uses_one_thread_from_beginning_to_end_and_gives_the_others_back(

@@ -90,13 +90,13 @@ class Answers:
             self.refuse_another(step, request, most=before)
 
     def beginnings(self, step: str, request: str) -> int:
-        """How often the run was begun: once, and anew for each other request after the sums."""
+        """Number of times the run was begun: once, and for each other request after the sums."""
         asked = {*self.requests(LINKED[_ANEW])} | ({request} if step == LINKED[_ANEW] else set())
         return max(1, len(asked))
 
     @property
     def are_of_sums(self) -> bool:
-        """Whether sums were told."""
+        """True if sums were told."""
         return bool(self.requests(LINKED[_ANEW - 1]))
 
     def refuse_other_links(self, places: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""Cells of a table as digests, by which it is found out by how many rows two tables differ."""
+"""Digests of a table's cells, which show by how many rows two tables differ."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Cells:
 
     @classmethod
     def of(cls, features: Sequence[str], rows: Split, *, key: bytes) -> "Cells":
-        """Of rows as sums are told of them; a response is one more feature."""
+        """Digests of rows; a response is one more feature."""
         values, classes = rows.x.double().numpy(), np.zeros(len(rows), np.int64)
         if rows.y.is_floating_point():
             values = np.concatenate([values, rows.y.double().numpy()[:, None]], 1)
@@ -134,7 +134,7 @@ def _comparable(
 def _shared(
     own: np.ndarray, theirs: np.ndarray, ours: Sequence[np.ndarray], others: Sequence[np.ndarray]
 ) -> np.ndarray:
-    """How much classes of two tables have in common: cells, common values counting for less."""
+    """Number of cells that classes of two tables have in common; common values count for less."""
     found = np.zeros((len(ours), len(others)))
     for a, b in zip(own.T, theirs.T, strict=True):
         values, which = np.unique(np.concatenate([a, b]), return_inverse=True)

@@ -34,7 +34,7 @@ _COPY = "Restore it from a copy: without it the silo cannot know what it told."
 
 @dataclass(frozen=True)
 class Told:
-    """What a run told of: training rows in sums, held-out rows in figures."""
+    """Rows that a run told of: training rows in sums, held-out rows in figures."""
 
     train: Cells
     held_out: Cells
@@ -43,7 +43,7 @@ class Told:
 
     @classmethod
     def of(cls, features: Sequence[str], client: ClientData, *, key: bytes) -> "Told":
-        """Of a client's rows; of those held out the label is one more feature."""
+        """Rows of a client; the label of those held out is one more feature."""
         test = Split(client.test.x, client.test.y.double())
         train, held_out = (Cells.of(features, rows, key=key) for rows in (client.train, test))
         return cls(train, held_out, _digest_of_rows(client, key))
@@ -78,11 +78,11 @@ class SumsHistory:
             )
 
     def rows_of(self, features: Sequence[str], client: ClientData) -> Told:
-        """What a run of these rows tells of."""
+        """Digests of the rows that a run of this client tells of."""
         return Told.of(features, client, key=self._secret)
 
     def told_in(self, run: str) -> Told | None:
-        """What a run told of; None if nothing yet."""
+        """Digests of the rows that a run told of; None if it told of none yet."""
         path = self._file(run)
         return self._load(path) if path.exists() else None
 

@@ -26,8 +26,8 @@ FACTOR = "anchors.factor"
 in each client's own order."""
 
 STRETCH = "anchors.stretch"
-"""How much longer rows pull at the covariance of their own anchor, [clients, slots], while the
-anchors are trained. It is never sent."""
+"""Factor by which rows pull longer at the covariance of their own anchor, [clients, slots], while
+the anchors are trained. It is never sent."""
 
 
 def factor_name(c: int) -> str:
