@@ -215,7 +215,8 @@ def only_marked_tests_start_processes(
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that ask for a program or a page carry the mark without saying so.
 
-    Long ones that wait for processes come first: the others fill the time that they wait.
+    Long ones that wait for processes come first: the others fill the time that they wait. Those
+    on a cluster come together, at the end: each process that runs some of them starts one.
     """
     for item in items:
         names = getattr(item, "fixturenames", ())
@@ -227,7 +228,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if fixture in names:
                 item.add_marker(mark)
 
-    def is_short(item: pytest.Item) -> bool:
-        return not all(item.get_closest_marker(name) for name in ("slow", "process"))
+    def place(item: pytest.Item) -> tuple[bool, bool]:
+        is_long = all(item.get_closest_marker(name) for name in ("slow", "process"))
+        is_on_cluster = "cluster" in getattr(item, "fixturenames", ()) or "--cluster" in item.name
+        return is_on_cluster, not is_long
 
-    items.sort(key=is_short)
+    items.sort(key=place)

@@ -182,7 +182,7 @@ def test_every_space_has_settings_of_its_own(ward):
                 torch.testing.assert_close(server.shared[name], value, rtol=0, atol=1e-12)
 
 
-def test_a_jury_leans_on_everyone_by_one_client(ward):
+def test_a_tuning_group_leans_on_everyone_by_one_client(ward):
     engine, server = learn([*ward, few_features(0), few_features(1)])
     cv_scores = {}
     for space, names in {"ward": [c.name for c in ward], "small": ["small-0", "small-1"]}.items():
@@ -332,7 +332,7 @@ def test_large_values_are_no_reason_to_stop(ward):
 
 
 @pytest.mark.parametrize("task", ["classes", "responses"])
-def test_merits_of_rows_in_parts_are_those_of_all_rows(ward, answered, monkeypatch, task):
+def test_scores_of_rows_in_parts_are_those_of_all_rows(ward, answered, monkeypatch, task):
     clients, question = (ward, QUESTION) if task == "classes" else (answered, RESPONSE)
     engine, server = learn(clients, task=question)
     known = LinkedClient(engine.method.agreed, server.shared, clients[0])

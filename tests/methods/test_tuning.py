@@ -33,13 +33,13 @@ def test_an_expert_without_weight_cannot_spoil_a_mix():
     assert mixed.isfinite().all()
 
 
-def test_merit_is_the_mean_likelihood_of_the_truth_and_one_row_cannot_rule_it():
+def test_score_is_the_mean_likelihood_of_the_truth_and_one_row_cannot_rule_it():
     answers = torch.tensor([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]], dtype=torch.float64).log()
     truth = torch.tensor([0, 2])
     assert CLASSES.score(answers, truth).item() == pytest.approx((torch.tensor(0.5).log() - 10) / 2)
 
 
-def test_merit_needs_no_normalised_scores():
+def test_score_needs_no_normalised_scores():
     """The likelihood of the truth alone, against all answers written out."""
     found, truth = 30 * scores(4, 5, 3), torch.tensor([0, 2, 1, 1, 0])
     plain = found.log_softmax(-1)[:, torch.arange(5), truth].clamp_min(-10).mean(-1)

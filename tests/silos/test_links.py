@@ -175,8 +175,10 @@ def test_right_links_raise_no_alarm_and_experts_are_told():
     for seed in range(10):
         found = told([ward(name, 10 * seed + i) for i, name in enumerate("abc")])
         assert not [line for line in found if "unlike" in line]
-        experts, worth = found[:3], found[3:]
-        for lines in (experts, worth):
+        predictors, worth = found[:3], found[3:]
+        for lines in (predictors, worth):
             assert [line.split(":")[0] for line in lines] == [f"client '{c}'" for c in "abc"]
-        assert all("linked " in line and "weight " in line and "mix " in line for line in experts)
+        assert all(
+            "linked " in line and "weight " in line and "mix " in line for line in predictors
+        )
         assert all("link" in line for line in worth)
