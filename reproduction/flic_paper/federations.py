@@ -37,7 +37,7 @@ class FederationStudy(Study):
 
     federations: ClassVar[Sequence[StudiedFederation]]
     arms: ClassVar[Sequence[Arm]]
-    quick_arms: ClassVar[Sequence[str]] = ("local", "lda", "flic-hl")
+    quick_arms: ClassVar[Sequence[str]] = ("local", "lda", "flic-class")
     quick: ClassVar[Changes]  # changes that shorten a run to seconds
     searches: ClassVar[bool] = False  # whether settings are searched, besides the round
     reported: ClassVar[str] = "paper %"  # heading of the figures of `StudiedFederation.paper`
