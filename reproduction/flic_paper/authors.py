@@ -21,6 +21,7 @@ class AuthorsFlic(Flic):
     """FLIC whose anchors are trained together with φ and β, by the authors' own loss."""
 
     tasks = ("classification",)
+    between_machines = False  # never tried there
 
     def joint_names(self) -> set[str]:
         """The anchor means move after every batch."""

@@ -33,6 +33,7 @@ from flic.methods.network import NetworkMethod
 class Tiny(NetworkMethod):
     name = "tiny"
     rule_name = "fedrep"
+    between_machines = True
 """
 
 
@@ -75,19 +76,24 @@ def test_a_package_adds_a_method(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
     subprocess.run([*pip, "--target", str(installed), str(source)], check=True)
     path = os.pathsep.join([str(installed), os.environ.get("PYTHONPATH", "")])
+
+    def flic(*words: str | Path) -> None:
+        done = subprocess.run(
+            [Path(sys.executable).with_name("flic"), *words],
+            env={**os.environ, "PYTHONPATH": path},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+
     settings = ["training.rounds=1", "pretraining.epochs=1", "data.num_clients=4", "method=tiny"]
     experiment = Path(__file__).parents[2] / "experiments" / "demo.toml"
-    words = [word for setting in settings for word in ("--set", setting)]
-    done = subprocess.run(
-        [Path(sys.executable).with_name("flic"), "run", experiment, "--out", "run", *words],
-        env={**os.environ, "PYTHONPATH": path},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    flic("run", experiment, "--out", "run", *(w for own in settings for w in ("--set", own)))
     assert (tmp_path / "run" / "summary.json").exists()
+    flic("coordinator", "init", "federation", "--classes", "a,b", "--method", "tiny", "--insecure")
+    assert '"tiny"' in (tmp_path / "federation" / "federation.json").read_text()
 
 
 @pytest.mark.process

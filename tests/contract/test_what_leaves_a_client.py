@@ -4,11 +4,12 @@ import pytest
 import torch
 from telling import DIMS, NETWORKS_ON_BOTH, ON_RESPONSES
 
+from flic.methods import METHODS
 from flic.methods.protocol import check_update
 from flic.networks.sharing import RULES
 
 FLIC = ["flic-class", "flic-hl", "permuted-anchors"]
-PRIVATE_EMBEDDING = [*FLIC, "local", "hetfedrep", "fedhenn"]
+PRIVATE_EMBEDDING = [name for name in METHODS if METHODS[name].between_machines] + ["local"]
 STAGES = ["prepare", "update", "realign", "adapt"]
 
 

@@ -18,6 +18,7 @@ from flic.flower.coordinator_folder import Coordinator
 from flic.flower.federation_settings import FederationSettings
 from flic.flower.server_app import conduct
 from flic.flower.silo_folder import SiloFolder
+from flic.methods import METHODS
 from flic.settings import merge
 from flic.tables import Client
 
@@ -35,6 +36,8 @@ COLUMNS = {
 }
 ROWS = {"north": 44, "south": 61, "east": 37}
 NODES = {"north": 101, "south": 102, "east": 103}
+
+BETWEEN_MACHINES = [name for name in METHODS if METHODS[name].between_machines]
 
 Change = Callable[[str, int, RecordDict], RecordDict | None]
 """(silo, round, answer) → what the silo sends instead; None sends nothing."""

@@ -5,17 +5,16 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
-from typing import get_args
 
 import pytest
 import torch
-from hospitals import settings_of
+from hospitals import BETWEEN_MACHINES, settings_of
 
 from flic.engine.rounds import Work
 from flic.errors import ConfigError, Damaged, OtherRun, RunFolderError
 from flic.flower.coordinator_folder import Coordinator
 from flic.flower.exchange import Asked, Reply
-from flic.flower.federation_settings import MethodName, federation_settings
+from flic.flower.federation_settings import federation_settings
 from flic.flower.log import LOG, events
 from flic.flower.runner import SiloRunner
 from flic.methods.protocol import Entry, Update
@@ -98,7 +97,8 @@ CLASSES = {"classes": ["well", "ill"]}
         ({"task": "regression", "range": [1, 1]}, "range is missing or empty"),
         ({"task": "regression", "range": [0, 1], **CLASSES}, "classes are set"),
         ({**CLASSES, "range": [0, 1]}, "range is set"),
-        ({**CLASSES, "method": "fedavg"}, "'permuted-anchors', 'fedhenn' or 'linked'"),
+        ({**CLASSES, "method": "fedavg"}, 'method: got "fedavg"; expected a method that'),
+        ({**CLASSES, "method": "nonsense"}, "may run between machines, such as flic-class, fl"),
         ({**CLASSES, "method": "fedhenn"}, "max_features is 0"),
         ({**CLASSES, "salt": "no hex"}, "salt"),
         ({**CLASSES, "quorum": 0}, "quorum: got 0"),
@@ -119,7 +119,7 @@ def test_settings_that_cannot_be_meant_are_refused(raw, reason):
     assert reason in str(refused.value)
 
 
-@pytest.mark.parametrize("method", get_args(MethodName))
+@pytest.mark.parametrize("method", BETWEEN_MACHINES)
 def test_only_stages_of_linked_columns_send_sums(method):
     settings = settings_of(method=method, max_features=4)
     assert settings.sends_sums == (method == "linked")

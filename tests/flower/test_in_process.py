@@ -1,7 +1,6 @@
 """Whole federations in this process: the simulator's result, faults, and what is on the wire."""
 
 from collections.abc import Callable
-from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -10,13 +9,12 @@ import torch
 from flwr.app import Array, Context, MetricRecord, RecordDict
 from flwr.common.serde import message_from_proto
 from flwr.proto.message_pb2 import Message as ProtoMessage
-from hospitals import rows_of
+from hospitals import BETWEEN_MACHINES, rows_of
 from wire import inspect_answer, total, words_of
 
 from flic.engine.journal import MemoryJournal
 from flic.errors import FederationError, FlicError
 from flic.flower.announcement import announce
-from flic.flower.federation_settings import MethodName
 from flic.flower.log import events
 from flic.flower.messages import RAW
 from flic.flower.ops.benchmark import simulated
@@ -81,7 +79,7 @@ SAME = {
 def test_every_method_is_compared_with_the_simulator():
     """Linked columns are, in test_linked_rounds.py."""
     compared = {changes.get("method", "flic-class") for changes in SAME.values()}
-    assert compared | {"linked"} == {*get_args(MethodName)}
+    assert compared | {"linked"} == {*BETWEEN_MACHINES}
 
 
 @pytest.mark.slow

@@ -12,13 +12,10 @@ from pydantic import Field, field_validator, model_validator
 
 from flic.data.task import Classification, Regression, Task, TaskName
 from flic.method_settings import MethodSettings, refuse_endless
-from flic.methods import METHODS, build_method
+from flic.methods import METHODS, build_method, own_methods
 from flic.methods.protocol import Method, Population
 from flic.settings import Section, merge, validated
 from flic.silos.fit_settings import NETWORK
-
-#: Methods that send no φ: `within-space` and `fedavg` share it, the others share nothing.
-MethodName = Literal["flic-class", "flic-hl", "hetfedrep", "permuted-anchors", "fedhenn", "linked"]
 
 NUMBER_BYTES = 8
 """Size of a weight, a loss term or a figure on the wire."""
@@ -53,7 +50,7 @@ class FederationSettings(Section):
     task: TaskName = "classification"
     classes: tuple[str, ...] = ()
     range: tuple[float, float] | None = None  # of the responses of a regression
-    method: MethodName = "flic-class"
+    method: str = "flic-class"
     network: dict[str, Any] = Field(default_factory=dict)  # on top of NETWORK, section by section
     seed: int = Field(default=0, ge=0)
     rounds: int = Field(default=50, ge=1)
@@ -70,6 +67,17 @@ class FederationSettings(Section):
     min_holders: int = Field(default=2, ge=2)  # silos with a column, for it to be linked
     salt: str = Field(default="", pattern="^([0-9a-f]{2})*$")  # of linked columns' keys
     max_offences: int = Field(default=3, ge=1)
+
+    @field_validator("method")
+    @classmethod
+    def _between_machines(cls, method: str) -> str:
+        if method not in METHODS or not METHODS[method].between_machines:
+            able = own_methods(lambda own: own.between_machines)
+            raise ValueError(
+                "expected a method that is installed here and may run between machines, such as "
+                f"{', '.join(able)}"
+            )
+        return method
 
     @field_validator("network")
     @classmethod

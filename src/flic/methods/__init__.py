@@ -4,7 +4,7 @@ A package adds one with an entry point of the group `flic.methods` that names it
 under a name that no other method has.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
@@ -85,6 +85,11 @@ _HOMES = [EntryPoint(name, f"{__name__}.{home}", GROUP) for name, home in _OWN.i
 METHODS = Methods([*_HOMES, *sorted(entry_points(group=GROUP))])
 
 
+def own_methods(fits: "Callable[[type[Method]], bool]") -> list[str]:
+    """Names of flic's own methods that fit, for errors: another package's may be broken."""
+    return [name for name in _OWN if fits(METHODS[name])]
+
+
 def build_method(
     name: str,
     settings: "MethodSettings",
@@ -100,7 +105,7 @@ def build_method(
         raise ConfigError(f"method is {name!r}; expected one of {', '.join(METHODS)}.")
     task = population.task.name
     if task not in METHODS[name].tasks:
-        able = [method for method in _OWN if task in METHODS[method].tasks]
+        able = own_methods(lambda method: task in method.tasks)
         raise ConfigError(
             f"method is {name!r}, which does {' and '.join(METHODS[name].tasks)}; these data ask "
             f"for {task}. Choose one of {', '.join(able)}."

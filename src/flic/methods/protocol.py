@@ -179,6 +179,9 @@ class Method(ABC):
     #: Kinds of labels the method can learn.
     tasks: ClassVar[Sequence[TaskName]] = ("classification", "regression")
 
+    #: Whether the method may run between machines: it sends something, and never φ.
+    between_machines: ClassVar[bool] = False
+
     #: Whether a stage sends sums over rows.
     sends_sums: ClassVar[bool] = False
 

@@ -25,6 +25,7 @@ class FedHeNN(NetworkMethod):
 
     name = "fedhenn"
     rule_name = "alone"
+    between_machines = True
     fixed = frozenset({PROBES})
 
     def init_server(self) -> ServerState:

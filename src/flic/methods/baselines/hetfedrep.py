@@ -12,3 +12,4 @@ class HetFedRep(NetworkMethod):
 
     name = "hetfedrep"
     hidden_layer = True
+    between_machines = True

@@ -40,6 +40,8 @@ SCHEMES: tuple[type[AnchorScheme], ...] = (ByResponse, ByMetaClass, ByClass)
 
 class Flic(NetworkMethod):
     """Embeddings aligned with shared anchors; only α, the anchors and counts are sent."""
+    between_machines = True
+
 
     def __init__(
         self, settings: MethodSettings, population: Population, *, seed: int, dtype: torch.dtype

@@ -64,6 +64,7 @@ class Linked(Method):
     """Closed form: a client's own discriminant, a pooled one, a pooled one of random features."""
 
     name = "linked"
+    between_machines = True
     sends_sums = True
 
     def __init__(
