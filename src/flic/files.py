@@ -172,6 +172,29 @@ def make_folder(folder: Path) -> None:
         place.mkdir(0o700, exist_ok=True)
 
 
+def refuse_occupied(
+    folder: Path, *, remedy: str, holds: str = "something", ignored: str | None = None
+) -> None:
+    """Refuse a folder with anything in it, or a file of that name.
+
+    Args:
+        folder: where a new folder is to be.
+        remedy: what to do, for the error.
+        holds: what the folder holds, for the error.
+        ignored: pattern of the names of files that do not count.
+
+    Raises:
+        RunFolderError: it is not free.
+    """
+    if not folder.exists():
+        return
+    if folder.is_dir() and all(ignored and path.match(ignored) for path in folder.iterdir()):
+        return
+    raise RunFolderError(
+        f"{folder} already holds {holds}; expected a new or empty folder. {remedy}"
+    )
+
+
 @contextmanager
 def alone_in(folder: Path, *, patience_s: float = 0.0) -> Generator[None]:
     """Lock a folder against a second process; the lock ends with the process that holds it."""

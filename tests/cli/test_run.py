@@ -87,7 +87,7 @@ def test_a_second_run_into_the_same_folder_is_refused(flic_here, config, tmp_pat
     said = flic_here("run", config, "--out", "one", "--seed", 9)
     assert said.code == 1
     assert said.err == (
-        "flic: output folder one already holds a run; expected a new or empty folder. "
+        "flic: one already holds a run; expected a new or empty folder. "
         "Choose another with --out, or resume it with: flic run --resume one\n"
     )
     assert {p: p.read_bytes() for p in (tmp_path / "one").rglob("*") if p.is_file()} == before

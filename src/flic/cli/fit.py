@@ -39,7 +39,7 @@ def fit(
     from flic.silos.fit_cache import FitCache
     from flic.silos.fitting import fit as fit_tables
 
-    folder.refuse_occupied(out)
+    folder.refuse_unwritable(out)
     tables, settings = _loaded(file, set_)
     cache = FitCache.of(folder.unfinished(out), tables, settings)
     if not quiet:

@@ -38,7 +38,7 @@ from flic.engine.runners import Jobs, local_rounds, open_jobs
 from flic.engine.score import is_score
 from flic.engine.soundness import refuse_wrong, wrong_in_shared, wrong_in_state
 from flic.errors import RunFolderError
-from flic.files import alone_in, make_folder, write_atomically, write_json
+from flic.files import alone_in, make_folder, refuse_occupied, write_atomically, write_json
 from flic.methods.protocol import Step
 from flic.runs.loaded import Loaded, refuse_impossible
 from flic.runs.metrics import Outcome, Record, round_scores
@@ -107,15 +107,12 @@ def begin(folder: Path, loaded: Loaded) -> None:
 
 
 def _refuse_occupied(folder: Path) -> None:
-    # Temporary files of an interrupted write do not count.
-    if folder.exists() and (
-        not folder.is_dir() or any(not path.match(".*.tmp") for path in folder.iterdir())
-    ):
-        what = "a run" if (folder / "config.json").exists() else "other files"
-        raise RunFolderError(
-            f"output folder {folder} already holds {what}; expected a new or empty folder. "
-            f"Choose another with --out, or resume it with: flic run --resume {folder}"
-        )
+    refuse_occupied(
+        folder,
+        holds="a run" if (folder / "config.json").exists() else "other files",
+        remedy=f"Choose another with --out, or resume it with: flic run --resume {folder}",
+        ignored=".*.tmp",  # of an interrupted write
+    )
 
 
 def _make(folder: Path, loaded: Loaded) -> None:

@@ -27,7 +27,7 @@ from safetensors import SafetensorError
 
 from flic.digests import digest, digest_of
 from flic.errors import Damaged, RunFolderError
-from flic.files import make_folder, read_bytes, read_json, write_atomically
+from flic.files import make_folder, read_bytes, read_json, refuse_occupied, write_atomically
 from flic.settings import damaged, in_words
 from flic.silos.fitted import FittedFederation
 from flic.silos.fitted_files import MANIFEST, VERSION, Manifest, federation_of, files_of
@@ -35,22 +35,17 @@ from flic.silos.fitted_files import MANIFEST, VERSION, Manifest, federation_of, 
 WAITING = ".partial"  # new files of an unfinished update
 
 
-def refuse_occupied(folder: Path) -> None:
+def refuse_unwritable(folder: Path) -> None:
     """Refuse, before work starts, a folder that is not empty or cannot be written to."""
     try:
-        occupied = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
-        nearest = next(place for place in folder.resolve().parents if place.exists())
+        refuse_occupied(folder, remedy="Choose another with --out, or remove it.")
+        nearest = next(above for above in folder.resolve().parents if above.exists())
         TemporaryDirectory(dir=nearest).cleanup()  # permissions alone promise nothing
     except OSError as error:
         raise RunFolderError(
             f"{folder} cannot be made ({error.strerror}); expected a place for a new folder. "
             "Choose another with --out."
         ) from None
-    if occupied:
-        raise RunFolderError(
-            f"{folder} already holds something; expected a new or empty folder. Choose another "
-            "with --out, or remove it."
-        )
 
 
 def unfinished(folder: Path) -> Path:
@@ -61,7 +56,7 @@ def unfinished(folder: Path) -> Path:
 
 def save(fitted: FittedFederation, folder: Path) -> None:
     """Write a new folder, whole or not at all; delete the cache of its fit."""
-    refuse_occupied(folder)
+    refuse_unwritable(folder)
     folder = folder.resolve()  # "." has no name to write beside
     make_folder(folder.parent)
     place = folder.with_name(f".{folder.name}.partial")

@@ -21,7 +21,7 @@ from urllib.request import urlopen
 from pydantic import Field
 
 from flic.errors import ConfigError, FederationError, RunFolderError
-from flic.files import read_json, write_atomically, write_json
+from flic.files import read_json, refuse_occupied, write_atomically, write_json
 from flic.flower.coordinator_folder import Coordinator
 from flic.flower.federation_settings import FederationSettings
 from flic.flower.ops import certificates
@@ -65,10 +65,7 @@ class Deployment:
     @classmethod
     def create(cls, folder: Path, settings: FederationSettings, place: Address) -> Self:
         """A new folder with everything that a coordinator needs to start."""
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise RunFolderError(
-                f"{folder} already holds something; expected a new or empty folder. Choose another."
-            )
+        refuse_occupied(folder, remedy="Choose another.")
         refuse_other_than_ipv4(place.hosts)
         if place.insecure and not place.is_local:
             raise ConfigError(
