@@ -6,7 +6,17 @@ import tomllib
 
 import pytest
 
-from flic.notation import are, counted, json_values, plain, toml_key, toml_list, toml_text
+from flic.notation import (
+    are,
+    counted,
+    json_values,
+    listed,
+    plain,
+    quoted,
+    toml_key,
+    toml_list,
+    toml_text,
+)
 
 NAMES = ["age", "a b", 'say "x"', "back\\slash", "tab\tnewline\n", "größe", "a.b", "", "#"]
 OBEYED = "\u202e\u2066\u2028\u2029\x9b\x7f\x1b\u200f"
@@ -21,6 +31,13 @@ def test_numbers_of_things():
     ]
     assert [counted(num, "class") for num in (1, 3)] == ["1 class", "3 classes"]
     assert [are(num) for num in (0, 1, 2)] == ["are", "is", "are"]
+
+
+def test_of_many_values_the_first_ten_are_listed():
+    assert listed([]) == ""
+    assert listed(range(10)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9"
+    assert listed(range(12)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more"
+    assert quoted(["a", 1]) == "'a', '1'"
 
 
 @pytest.mark.parametrize("name", [*NAMES, f"age{OBEYED}"])

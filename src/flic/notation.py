@@ -4,10 +4,13 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 _BIDI = {*"\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"}
+
+_LISTED = 10
+"""Most values that a sentence lists: a table can have thousands of columns."""
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -21,6 +24,18 @@ def counted(num: int, noun: str) -> str:
 def are(num: int) -> str:
     """The verb that goes with a number of things: "is" or "are"."""
     return "is" if num == 1 else "are"
+
+
+def listed(values: Iterable[object]) -> str:
+    """The first values, and the number of the others."""
+    texts = [str(value) for value in values]
+    more = len(texts) - _LISTED
+    return ", ".join(texts[:_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def quoted(values: Iterable[object]) -> str:
+    """The first values in quotes, and the number of the others."""
+    return listed(f"'{value}'" for value in values)
 
 
 def toml_list(names: Sequence[str]) -> str:

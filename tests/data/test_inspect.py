@@ -160,13 +160,13 @@ def test_notice_of_duplicate_features():
 
 
 def test_long_lists_are_cut_short():
-    x = [[float(row)] + [0.0] * 8 for row in range(4)]
-    schema = FeatureSchema("hospital", tuple("abcdefghi"))
+    x = [[float(row)] + [0.0] * 13 for row in range(4)]
+    schema = FeatureSchema("hospital", tuple("abcdefghijklmn"))
     rows = make_split(x, (0, 0, 1, 1))
-    client = make_client(schema=schema, train=rows, validation=Split.empty(9), test=rows)
+    client = make_client(schema=schema, train=rows, validation=Split.empty(14), test=rows)
     message = only_finding(client, fatal=False)
-    assert "has 8 features of one value in all training rows: " in message
-    assert "'b', 'c', 'd', 'e', 'f' and 3 more." in message
+    assert "has 13 features of one value in all training rows: " in message
+    assert "'h', 'i', 'j', 'k' and 3 more." in message
 
 
 def test_notices_are_returned_and_do_not_refuse():

@@ -14,10 +14,7 @@ from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.findings import Finding
 from flic.data.task import Classification, Regression, Task
 from flic.errors import DataError
-from flic.notation import counted
-
-_LISTED = 5
-"""Most names in one sentence, since a table can have thousands of columns."""
+from flic.notation import counted, listed, quoted
 
 
 def refuse_unusable(data: FederatedData) -> list[Finding]:
@@ -95,7 +92,7 @@ def _about_schema(client: ClientData) -> Iterator[Finding]:
     if repeated:
         yield _fatal(
             client,
-            f"declares more than once: {_quoted(repeated)}; expected each feature name once. "
+            f"declares more than once: {quoted(repeated)}; expected each feature name once. "
             "Rename or drop the repeats.",
         )
 
@@ -179,15 +176,15 @@ def _about_classes(
     if outside:
         yield _fatal(
             client,
-            f"has {which} labels {_listed(outside)}; expected 0 to {num_classes - 1}. "
+            f"has {which} labels {listed(outside)}; expected 0 to {num_classes - 1}. "
             "Correct the labels or the number of classes.",
         )
     untrained = sorted(labels - set(client.classes))
     if untrained:
         yield _fatal(
             client,
-            f"has {which} rows of classes it has no training row of: {_listed(untrained)}; "
-            f"expected only {_listed(client.classes)}. Add training rows or drop these.",
+            f"has {which} rows of classes it has no training row of: {listed(untrained)}; "
+            f"expected only {listed(client.classes)}. Add training rows or drop these.",
         )
 
 
@@ -271,7 +268,7 @@ def _few(rows: int) -> str:
 
 
 def _classes(labels: Sequence[int]) -> str:
-    return f"{'class' if len(labels) == 1 else 'classes'} {_listed(labels)}"
+    return f"{'class' if len(labels) == 1 else 'classes'} {listed(labels)}"
 
 
 def _fatal(client: ClientData, text: str) -> Finding:
@@ -290,15 +287,4 @@ def _features(client: ClientData, is_chosen: Tensor) -> str:
     """Names of the chosen columns, or their numbers where the schema is too short."""
     names = client.schema.features
     columns = is_chosen.nonzero().flatten().tolist()
-    return _quoted([names[j] if j < len(names) else f"column {j}" for j in columns])
-
-
-def _quoted(names: Sequence[str]) -> str:
-    return _listed([f"'{name}'" for name in names])
-
-
-def _listed(items: Sequence[object]) -> str:
-    """The first few items, and the number of the others."""
-    shown = ", ".join(map(str, items[:_LISTED]))
-    more = len(items) - _LISTED
-    return f"{shown} and {more} more" if more > 0 else shown
+    return quoted(names[j] if j < len(names) else f"column {j}" for j in columns)

@@ -21,6 +21,7 @@ from flic.engine.runners import one_thread
 from flic.errors import ConfigError
 from flic.files import alone_in
 from flic.method_settings import MethodSettings
+from flic.notation import quoted
 from flic.runs.loaded import data_of, engine_of
 from flic.runs.run_folder import read_config, refuse_damaged
 from flic.silos.candidate import Candidate
@@ -38,7 +39,7 @@ from flic.silos.splits import outer_splits
 from flic.silos.verdict import Verdict, verdict
 from flic.tables import SiloTable, TableFederation
 from flic.tables.declared import Kind, Raw
-from flic.tables.labels import LabelNames, quoted
+from flic.tables.labels import LabelNames
 from flic.tables.values import text_of
 
 

@@ -13,12 +13,12 @@ import pandas as pd
 from flic.data.task import Classification
 from flic.errors import ConfigError, DataError
 from flic.files import open_with
+from flic.notation import quoted
 from flic.silos.fitted import FittedClient, Predicted
 from flic.silos.measures import figures
 from flic.silos.trained_rows import Trained, row_digests
 from flic.tables import stream_table
 from flic.tables.columns import BadValues, about_bad
-from flic.tables.labels import quoted
 
 CHUNK_ROWS = 20_000
 EXAMPLES = 3

@@ -14,12 +14,12 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from flic.errors import ConfigError
+from flic.notation import quoted
 from flic.silos.candidates import CANDIDATES
 from flic.silos.choice import Choice
 from flic.silos.evaluator import Trial
 from flic.silos.measures import HIGHER_IS_BETTER
 from flic.silos.results import KINDS, Means, Results, nanmean
-from flic.tables.labels import quoted
 
 Word = Literal["helps", "no difference shown", "harms"]
 

@@ -10,9 +10,8 @@ import numpy as np
 import pandas as pd
 
 from flic.errors import DataError
-from flic.notation import are, counted
+from flic.notation import are, counted, quoted
 from flic.tables.declared import Declared, Kind
-from flic.tables.labels import quoted
 from flic.tables.table import Column
 from flic.tables.values import (
     BOOLEANS,

@@ -12,6 +12,7 @@ from pandas.api.types import is_bool_dtype, is_numeric_dtype
 from pydantic import PlainValidator
 
 from flic.errors import DataError
+from flic.notation import quoted
 from flic.settings import Section
 from flic.tables.declared import Declared, Raw, is_list_of_values
 from flic.tables.values import column_of, parse_number, text_of, texts
@@ -30,8 +31,6 @@ def _label_names(labels: Any) -> "tuple[Raw, ...] | dict[str, tuple[Raw, ...]]":
 
 LabelNames = Annotated[tuple[Raw, ...] | dict[str, tuple[Raw, ...]], PlainValidator(_label_names)]
 """Declared labels: names that are the raw values, or name → raw values."""
-
-_QUOTED = 10
 
 
 class Labelling(Section):
@@ -174,10 +173,3 @@ def positions(labels: LabelNames, names: tuple[str, ...]) -> dict[str, int]:
 def sort_values(values: Iterable[str]) -> list[str]:
     """Raw values in order: numbers by size, then texts."""
     return sorted(values, key=lambda v: (parse_number(v) is None, parse_number(v) or 0.0, v))
-
-
-def quoted(values: Iterable[object]) -> str:
-    """The first values in quotes, and the number of the others."""
-    listed = [f"'{value}'" for value in values]
-    more = len(listed) - _QUOTED
-    return ", ".join(listed[:_QUOTED]) + (f" and {more} more" if more > 0 else "")

@@ -14,6 +14,7 @@ import pandas as pd
 from flic.data.findings import Finding
 from flic.data.task import Classification, Regression, Task, TaskName
 from flic.errors import DataError
+from flic.notation import quoted
 from flic.tables.columns import as_others, conform, look_at_columns
 from flic.tables.declared import Declared, Kind
 from flic.tables.federation_file import Client, FederationFile, refuse_unclear
@@ -24,7 +25,6 @@ from flic.tables.labels import (
     kind_of_labels,
     label_texts,
     positions,
-    quoted,
     sort_values,
 )
 from flic.tables.problems import (

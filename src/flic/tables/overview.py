@@ -13,12 +13,11 @@ import numpy as np
 
 from flic.data.task import Classification, Task
 from flic.errors import ConfigError
-from flic.notation import toml_key, toml_list
+from flic.notation import quoted, toml_key, toml_list
 from flic.settings import read_toml
 from flic.tables.declared import Kind
 from flic.tables.encoder import TableEncoder
 from flic.tables.federation_file import FederationFile, describe
-from flic.tables.labels import quoted
 from flic.tables.loading import examine
 from flic.tables.suspicions import leaks_label, looks_like_id, suspicious_value
 from flic.tables.table import Column, SiloTable, TableFederation

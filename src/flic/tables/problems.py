@@ -12,10 +12,9 @@ from pandas.core.util.hashing import hash_pandas_object
 
 from flic.data.findings import Finding
 from flic.data.task import Classification, Regression, Task
-from flic.notation import are, counted
+from flic.notation import are, counted, quoted
 from flic.tables.declared import Declared, is_unnamed
 from flic.tables.federation_file import unusable_name
-from flic.tables.labels import quoted
 from flic.tables.sources import RawClient, fatal, notice
 from flic.tables.table import Column, SiloTable
 

@@ -12,10 +12,10 @@ import pandas as pd
 
 from flic.data.findings import Finding
 from flic.errors import DataError
-from flic.notation import are, counted
+from flic.notation import are, counted, quoted
 from flic.tables.declared import Declared
 from flic.tables.federation_file import Client, FederationFile
-from flic.tables.labels import LabelNames, key_texts, quoted
+from flic.tables.labels import LabelNames, key_texts
 from flic.tables.reading import read_table
 from flic.tables.values import text_of
 
