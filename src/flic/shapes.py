@@ -9,8 +9,11 @@ classes   C, all classes of the federation
 """
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 from torch import Tensor
+
+T = TypeVar("T")
 
 Named = Mapping[str, Tensor]
 """Tensors by name; the only container of parameters."""
@@ -23,3 +26,13 @@ def unlike_forms(known: Named, found: Named) -> list[str]:
         return None if tensor is None else (tensor.shape, tensor.dtype)
 
     return [name for name in {**known, **found} if form(known.get(name)) != form(found.get(name))]
+
+
+def under(prefix: str, named: Mapping[str, T]) -> dict[str, T]:
+    """Values whose name starts with `prefix`."""
+    return {name: value for name, value in named.items() if name.startswith(prefix)}
+
+
+def stripped(prefix: str, named: Mapping[str, T]) -> dict[str, T]:
+    """Values whose name starts with `prefix`, by the rest of it."""
+    return {name.removeprefix(prefix): value for name, value in under(prefix, named).items()}

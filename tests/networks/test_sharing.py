@@ -8,7 +8,6 @@ import flic.networks.sharing
 from flic.errors import ConfigError
 from flic.method_settings import TrainingConfig
 from flic.networks.sharing import RULES, personalisation
-from flic.networks.sharing.rule import under
 
 HIDDEN = {"hidden.weight", "hidden.bias"}
 HEAD = {"head.weight", "head.bias"}
@@ -123,8 +122,3 @@ def test_a_new_file_with_a_rule_is_found(tmp_path, monkeypatch):
         sys.modules.pop(f"flic.networks.sharing.{module}")
         delattr(flic.networks.sharing, module)
     assert found.keys() == RULES.keys() | {"mine"}
-
-
-def test_under_takes_the_names_below_a_prefix():
-    named = theta(1, {"head.weight", "header", "hidden.bias"})
-    assert under("head.", named).keys() == {"head.weight"}

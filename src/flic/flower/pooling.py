@@ -38,7 +38,7 @@ from flic.methods.linked.linked_client import scores_name
 from flic.methods.linked.sums import SENT, Layout, Moments
 from flic.methods.protocol import Population, ServerState, Update
 from flic.settings import damaged, read_object
-from flic.shapes import Named
+from flic.shapes import Named, stripped, under
 
 SPACE = "linked"
 FIRST, SUMS, LAST = -3, -2, 0
@@ -100,7 +100,7 @@ class Pooling:
     def expected(self, keys: Sequence[str]) -> ServerState:
         """Names and shapes of the sums of features with these keys."""
         shared = linked_method(keys, self.settings).init_server().shared
-        return ServerState(SUMS, {n: v for n, v in shared.items() if n.startswith(_SUMS)})
+        return ServerState(SUMS, under(_SUMS, shared))
 
     def keep_keys(self, keys: Mapping[str, Sequence[str]]) -> None:
         """Have the keys of silos on the disk."""
@@ -146,7 +146,7 @@ class Pooling:
             there = [known[keys[i]] for i in own] + [len(union)] * self._responses
             whole = self._unpacked(server.shared, _SUMS, apart=True)
             shared |= self._packed(whole.at(torch.tensor(there)))
-            shared |= {n: v for n, v in server.shared.items() if n.startswith(_MAPPED)}
+            shared |= under(_MAPPED, server.shared)
         shared[PLACES] = torch.tensor(own, dtype=torch.int64)
         return ServerState(server.round, shared)
 
@@ -164,7 +164,7 @@ class Pooling:
 
     def _unpacked(self, state: Named, prefix: str, *, apart: bool = False) -> Moments:
         """Sums as they travel, as matrices."""
-        named = {n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)}
+        named = stripped(prefix, state)
         return self._layout(named["total"].shape[1], prefix, apart=apart).unpack(named)
 
     def _spread(self, keys: Sequence[str], sums: Named, union: Sequence[str]) -> Moments:
@@ -192,7 +192,7 @@ class Pooling:
     def lacking(self, update: Update, *, needed: bool) -> str | None:
         """The reason why an update's sums cannot be read: some lack others. None if they can."""
         for prefix in (_SUMS, _MAPPED):
-            sent = {n.removeprefix(prefix) for n in update.entries if n.startswith(prefix)}
+            sent = {*stripped(prefix, update.entries)}
             if (sent or (needed and prefix == _SUMS)) and sent not in map(set, SENT.values()):
                 return (
                     f"update of silo {update.client!r} has the sums {', '.join(sorted(sent))}; "

@@ -36,7 +36,7 @@ from flic.flower.silo_engine import SiloEngine
 from flic.methods.linked.hiding import rare_indicators
 from flic.methods.linked.linked_client import LinkedClient
 from flic.settings import damaged
-from flic.shapes import Named, unlike_forms
+from flic.shapes import Named, stripped, unlike_forms
 from flic.silos.candidates import FLIC
 from flic.silos.encoding import EncodedSilo, linked_features, linked_names
 from flic.silos.fitted import FittedClient
@@ -46,7 +46,6 @@ from flic.silos.models import (
     LinkedModel,
     NetworkModel,
     misfit,
-    tensors_under,
 )
 from flic.silos.trained_rows import FILE as TRAINED
 from flic.silos.trained_rows import Trained, digests_of, packed, unpacked
@@ -200,7 +199,7 @@ class SiloRun:
     def private(self, round: int, silo: SiloEngine) -> Named:
         """Private parameters after a round, which must be of the silo's own network."""
         tensors = self._tensors(round)
-        private, shared = (tensors_under(part, tensors) for part in ("private.", "shared."))
+        private, shared = (stripped(part, tensors) for part in ("private.", "shared."))
         wrong = unlike_forms(silo.new(), private) + unlike_forms(silo.known, shared)
         if wrong:
             raise _damaged(_state(self.folder, round), misfit(", ".join(wrong)))

@@ -30,9 +30,8 @@ from flic.networks.base import Embedding
 from flic.networks.descent import Losses, LossFn, descend
 from flic.networks.head import data_loss
 from flic.networks.sharing import SplitModel, personalisation
-from flic.networks.sharing.rule import under
 from flic.seeding import generator
-from flic.shapes import Named
+from flic.shapes import Named, under
 
 
 @dataclass(frozen=True)

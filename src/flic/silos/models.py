@@ -21,7 +21,7 @@ from flic.method_settings import MethodSettings
 from flic.methods.linked.client_sums import Sent
 from flic.methods.linked.linked_client import apply_mix
 from flic.methods.protocol import ServerState
-from flic.shapes import unlike_forms
+from flic.shapes import stripped, unlike_forms
 from flic.silos.estimator_models import BoostedModel, LinearModel
 from flic.silos.model import Features, Model, Saved, log_probabilities, tempered
 
@@ -96,8 +96,8 @@ class NetworkModel(Model):
             schema=FeatureSchema(facts["space"], tuple(facts["features"])),
             classes=tuple(facts["classes"]),
             inputs=tuple(facts["inputs"]),
-            private=tensors_under("private.", saved.tensors),
-            shared=tensors_under("shared.", saved.tensors),
+            private=stripped("private.", saved.tensors),
+            shared=stripped("shared.", saved.tensors),
         )
         try:
             phi = model._engine.clients.architecture(model.client.name)
@@ -146,8 +146,8 @@ class LinkedModel(Model):
     @classmethod
     def load(cls, saved: Saved, task: Task) -> "LinkedModel":
         sent: Sent = {
-            "linear": tensors_under("sent.linear.", saved.tensors),
-            "mapped": tensors_under("sent.mapped.", saved.tensors),
+            "linear": stripped("sent.linear.", saved.tensors),
+            "mapped": stripped("sent.mapped.", saved.tensors),
         }
         tensors = {n: t for n, t in saved.tensors.items() if not n.startswith("sent.")}
         model = cls(tensors, tuple(saved.facts["classes"]), task.num_outputs, sent)
@@ -207,7 +207,7 @@ class MixModel(Model):
     def load(cls, saved: Saved, task: Task) -> "MixModel":
         parts = []
         for i, own in enumerate(saved.facts["parts"]):
-            kind, tensors = KINDS[own["kind"]], tensors_under(f"{i}.", saved.tensors)
+            kind, tensors = KINDS[own["kind"]], stripped(f"{i}.", saved.tensors)
             model = kind.load(Saved(own["kind"], own["facts"], tensors, saved.trees), task)
             parts.append(Part(own["candidate"], own["weight"], own["temperature"], model))
         weights = [part.weight for part in parts]
@@ -235,11 +235,6 @@ def _zeros(width: int) -> Features:
 def _double(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors in double precision; maps of classes stay integers."""
     return {n: v.double() if v.is_floating_point() else v for n, v in tensors.items()}
-
-
-def tensors_under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors whose name starts with `prefix`, without it."""
-    return {n.removeprefix(prefix): v for n, v in tensors.items() if n.startswith(prefix)}
 
 
 KINDS: dict[str, type[Model]] = {

@@ -19,9 +19,8 @@ from flic.methods.protocol import Entry, Population, ServerState, VisitContext
 from flic.networks.base import Embedding
 from flic.networks.build import build_embedding
 from flic.networks.mlp import FIRST_LAYER
-from flic.networks.sharing.rule import under
 from flic.seeding import generator
-from flic.shapes import Named
+from flic.shapes import Named, under
 
 
 class WithinSpace(NetworkMethod):

@@ -30,9 +30,8 @@ from flic.methods.protocol import (
 )
 from flic.methods.training import LossInputs
 from flic.networks.descent import Losses, descend
-from flic.networks.sharing.rule import under
 from flic.seeding import generator
-from flic.shapes import Named, unlike_forms
+from flic.shapes import Named, under, unlike_forms
 
 SCHEMES: tuple[type[AnchorScheme], ...] = (ByResponse, ByMetaClass, ByClass)
 """Anchor schemes, of which the first that fits is taken; a new one is a file and an entry here."""
@@ -40,8 +39,8 @@ SCHEMES: tuple[type[AnchorScheme], ...] = (ByResponse, ByMetaClass, ByClass)
 
 class Flic(NetworkMethod):
     """Embeddings aligned with shared anchors; only α, the anchors and counts are sent."""
-    between_machines = True
 
+    between_machines = True
 
     def __init__(
         self, settings: MethodSettings, population: Population, *, seed: int, dtype: torch.dtype

@@ -51,7 +51,7 @@ from flic.methods.protocol import (
     weighted_mean,
 )
 from flic.networks.base import Embedding
-from flic.shapes import Named
+from flic.shapes import Named, under
 
 DECIMALS = 3
 """Decimals of a likelihood if disclosure is limited: thousands of exact ones might hold rows."""
@@ -111,8 +111,7 @@ class Linked(Method):
             else:
                 shared[name] = weighted_mean(entries)
         for predictor in ("own", "linked", "mix"):
-            own = {n: e for n, e in gathered.items() if n.startswith(scores_name(predictor, ""))}
-            shared |= _leant(own)
+            shared |= _leant(under(scores_name(predictor, ""), gathered))
         return ServerState(server.round, shared)
 
     # ---- the client half -----------------------------------------------------------------

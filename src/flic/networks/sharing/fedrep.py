@@ -7,8 +7,8 @@ from collections.abc import Collection
 
 from torch import Tensor
 
-from flic.networks.sharing.rule import Rule, under
-from flic.shapes import Named
+from flic.networks.sharing.rule import Rule
+from flic.shapes import Named, under
 
 
 class FedRep(Rule):

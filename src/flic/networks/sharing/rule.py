@@ -14,11 +14,6 @@ from flic.method_settings import TrainingConfig
 from flic.shapes import Named
 
 
-def under(prefix: str, parameters: Named) -> dict[str, Tensor]:
-    """Parameters whose name starts with `prefix`."""
-    return {name: value for name, value in parameters.items() if name.startswith(prefix)}
-
-
 class Rule(ABC):
     """One row of table:perso_algo. All maps are from names in θ to tensors."""
 
