@@ -55,5 +55,5 @@ def do_cell(study: str, quick: bool, seeds: tuple[int, ...] | None, key: str, wa
             f"its cell {key!r} is not the command's; expected the same flic-paper and the same "
             "folder experiments/. Copy the project there, and start the workers again."
         )
-    with TemporaryDirectory() as place:
-        return worked(cell, CellContext(Path(place), lambda line: None))
+    with TemporaryDirectory() as folder:
+        return worked(cell, CellContext(Path(folder), lambda line: None))

@@ -108,8 +108,8 @@ def _work(study: Study, scope: Scope, folder: Path, only: str, tell: Tell) -> No
 
 def _do(cell: Cell, folder: Path, tell: Tell) -> None:
     tell(cell.key)
-    place = work_folder(folder, cell)
-    keep(folder, cell, worked(cell, CellContext(place, lambda line: tell(f"{cell.key}: {line}"))))
+    own = work_folder(folder, cell)
+    keep(folder, cell, worked(cell, CellContext(own, lambda line: tell(f"{cell.key}: {line}"))))
 
 
 def worked(cell: Cell, context: CellContext) -> bytes:
@@ -131,10 +131,10 @@ def keep(folder: Path, cell: Cell, content: bytes) -> None:
 
 
 @contextmanager
-def alone_at(place: Path) -> Generator[bool]:
+def alone_at(folder: Path) -> Generator[bool]:
     """Lock a cell inside the block; False if another process has it."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with place.with_name(f".{place.name}.lock").open("w") as file:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f".{folder.name}.lock").open("w") as file:
         yield lock(file)
 
 

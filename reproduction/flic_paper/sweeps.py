@@ -35,7 +35,7 @@ class SweepStudy(FederationStudy):
     measures: ClassVar[Sequence[str]] = ("last",)  # rounds of the paper's figure: a row each
 
     def point(self, federation: StudiedFederation) -> Point:
-        """Place of a federation, which is named panel/x."""
+        """Point of a federation, which is named panel/x."""
         panel, _, x = federation.name.rpartition("/")
         return Point(panel, int(x) if x.isdigit() else float(x))
 
@@ -63,10 +63,10 @@ class SweepStudy(FederationStudy):
 
     def _brief(self, results: Results, scope: Scope) -> Table:
         """Last round, and its spread over seeds: a row per curve, a column per value."""
-        places = [self.point(federation) for federation in self.federations_of(scope)]
-        values = sorted({place.x for place in places})
+        points = [self.point(federation) for federation in self.federations_of(scope)]
+        values = sorted({point.x for point in points})
         rows: list[Sequence[Value]] = []
-        for panel in dict.fromkeys(place.panel for place in places):
+        for panel in dict.fromkeys(point.panel for point in points):
             for arm in self.arms_of(scope):
                 found = {
                     self.point(federation).x: _with_spread(cells.values())

@@ -167,9 +167,9 @@ def open_with(path: Path, how: str, *, mode: int = PRIVATE, **options: Any) -> I
 
 def make_folder(folder: Path) -> None:
     """Make a folder, and those missing above it, that only its owner may enter."""
-    missing = [place for place in (folder, *folder.parents) if not place.exists()]
-    for place in [*reversed(missing), folder]:
-        place.mkdir(0o700, exist_ok=True)
+    missing = [own for own in (folder, *folder.parents) if not own.exists()]
+    for own in [*reversed(missing), folder]:
+        own.mkdir(0o700, exist_ok=True)
 
 
 def refuse_occupied(

@@ -137,10 +137,10 @@ def assigned(raw: Mapping[str, Any], assignments: Iterable[str] | None) -> dict[
     return found
 
 
-def source_of(place: object, assignments: Iterable[str] | None) -> str:
+def source_of(source: object, assignments: Iterable[str] | None) -> str:
     """Source of settings for an error: a file, and the assignments on top of it."""
     sets = [f"--set {_cut(text)}" for text in assignments or ()]
-    return f"{place}, with {' '.join(sets)}" if sets else str(place)
+    return f"{source}, with {' '.join(sets)}" if sets else str(source)
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

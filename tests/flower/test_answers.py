@@ -10,7 +10,7 @@ from test_silo import RUN, initial, moved
 
 from flic.errors import Damaged, FederationError
 from flic.flower.messages import read_request
-from flic.flower.pooling import LAST, PLACES, SUMS, linked_method
+from flic.flower.pooling import LAST, POSITIONS, SUMS, linked_method
 from flic.methods.protocol import ServerState
 
 LINKED = {"method": "linked", "salt": "0a" * 16, "names": ["east", "north"]}
@@ -50,7 +50,7 @@ class Liar:
     def made_up(self, round):
         """A request in which every feature of the silo is linked."""
         shared = linked_method(self.features, self.settings, apart=True).init_server().shared
-        return ServerState(round, {**shared, PLACES: torch.arange(len(self.features))})
+        return ServerState(round, {**shared, POSITIONS: torch.arange(len(self.features))})
 
     def ask(self, server, run=None, **changes):
         settings = self.settings.model_copy(update=changes)
@@ -81,10 +81,10 @@ def same(ours, theirs):
 
 
 def test_sums_are_told_of_one_set_of_links(liar):
-    one, both = liar(1), ServerState(SUMS, {PLACES: torch.tensor([0, 1])})
+    one, both = liar(1), ServerState(SUMS, {POSITIONS: torch.tensor([0, 1])})
     first = one.ask(both)
     with pytest.raises(FederationError, match=r"answered 'prepare -2' .* another shared part"):
-        one.ask(ServerState(SUMS, {PLACES: torch.tensor([0])}))
+        one.ask(ServerState(SUMS, {POSITIONS: torch.tensor([0])}))
     same(one.ask(both), first)
 
 

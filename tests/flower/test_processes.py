@@ -241,7 +241,7 @@ def test_a_federation_keeps_strangers_and_liars_out_and_has_the_simulators_resul
                 own.setenv("PYTHONPATH", os.pathsep.join(map(str, (tmp_path / "lies", SOURCE))))
                 liar.start(lies.door, seconds=PATIENCE)
             sources = [f"127.0.0.{n}" for n in range(2, 8)]
-            port, authority = deployment.place.port, running.server.authority
+            port, authority = deployment.address.port, running.server.authority
             with siege(port, authority, sources=sources, number=80):
                 deployment.train()
         finally:

@@ -32,7 +32,7 @@ RUN = "0123456789abcdef"
 
 
 def initial(settings, round=1) -> ServerState:
-    population = Population(0, settings.question, 0, 0, {})
+    population = Population(0, settings.common_task, 0, 0, {})
     method = build_method(settings.method, settings.method_settings, population, seed=settings.seed)
     return replace(method.init_server(), round=round)
 
@@ -198,7 +198,7 @@ def test_a_run_keeps_what_was_agreed(silo, settings, changes):
     east, server = silo("east"), initial(settings)
     east.train(server, settings, run=RUN)
     east.train(server, settings_of(quorum=3, rounds=9), run=RUN)  # rules may change
-    with pytest.raises(FederationError, match="another question, network, seed or min_rows"):
+    with pytest.raises(FederationError, match="another task, network, seed or min_rows"):
         east.train(server, settings_of(**changes), run=RUN)
 
 

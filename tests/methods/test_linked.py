@@ -18,7 +18,7 @@ from flic.methods.linked.client_sums import ClientSums, sent_sums
 from flic.methods.linked.disclosure import DisclosedRows
 from flic.methods.linked.link_checks import shares_unlike, unlike
 from flic.methods.linked.linked import Linked
-from flic.methods.linked.linked_client import LinkedClient, apply_mix, place_of
+from flic.methods.linked.linked_client import LinkedClient, apply_mix, best_of
 from flic.methods.linked.peers import PeerSide, others_at
 from flic.methods.protocol import ServerState, Stack
 
@@ -169,7 +169,7 @@ def few_features(i):
 def test_every_space_has_settings_of_its_own(ward):
     small = [few_features(i) for i in range(8)]
     engine, server = learn([*ward, *small])
-    own = [place_of(server.shared[f"scores.own.{space}"])[0] for space in ("ward", "small")]
+    own = [best_of(server.shared[f"scores.own.{space}"])[0] for space in ("ward", "small")]
     assert own[0] != own[1]
     assert {line.split("space ")[1].split(";")[0] for line in engine.method.explain(server)} == {
         "'ward'",

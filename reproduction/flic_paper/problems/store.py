@@ -219,8 +219,8 @@ def _numbers(bunch: Any) -> np.ndarray:
         return bunch.data
     x = bunch.data.copy()
     for column in named:
-        place = bunch.feature_names.index(column)
-        x[:, place] = np.array(bunch.categories[column], dtype=float)[x[:, place].astype(int)]
+        at = bunch.feature_names.index(column)
+        x[:, at] = np.array(bunch.categories[column], dtype=float)[x[:, at].astype(int)]
     return x
 
 

@@ -80,7 +80,7 @@ def compare(
     say(f"runs and comparison.json: {folder}")
 
 
-def _place(folder: Path, name: str, seed: int) -> Path:
+def _folder(folder: Path, name: str, seed: int) -> Path:
     return folder / f"{name}-seed{seed}"
 
 
@@ -93,7 +93,7 @@ def _run_here(
     done: Done = {}
     for cell, loaded in zip(cells, load_each(cells.values(), first), strict=True):
         tell = not done  # every method has the same data, and so the same notices
-        done[cell] = _run(_place(folder, *cell), loaded, workers=workers, quiet=quiet, tell=tell)
+        done[cell] = _run(_folder(folder, *cell), loaded, workers=workers, quiet=quiet, tell=tell)
     return done
 
 
@@ -104,17 +104,17 @@ def _run_there(
     from flic.runs.cluster_runs import finish
     from flic.runs.loaded import load_each
 
-    places = {_place(folder, *cell): cell for cell in cells}
-    left = [place for place in places if not (place / "summary.json").exists()]
-    runs = zip(left, load_each([cells[places[p]] for p in left], first), strict=True)
+    cell_of = {_folder(folder, *cell): cell for cell in cells}
+    left = [own for own in cell_of if not (own / "summary.json").exists()]
+    runs = zip(left, load_each([cells[cell_of[p]] for p in left], first), strict=True)
     done: Done = {}
     with StepDisplay("runs on the cluster", quiet=quiet) as display:
-        for place, finished in finish(cluster, runs):
-            done[places[place]] = finished
-            display.advance(len(done), len(left), place.name)
+        for own, finished in finish(cluster, runs):
+            done[cell_of[own]] = finished
+            display.advance(len(done), len(left), own.name)
     kept = [cell for cell in cells if cell not in done]
     for cell, loaded in zip(kept, load_each([cells[c] for c in kept], first), strict=True):
-        done[cell] = _run(_place(folder, *cell), loaded, workers=1, quiet=True, tell=False)
+        done[cell] = _run(_folder(folder, *cell), loaded, workers=1, quiet=True, tell=False)
     if not quiet:
         show_notices(done[next(iter(cells))])
     return {cell: done[cell] for cell in cells}

@@ -90,15 +90,15 @@ def init(
     given = {key: value for key, value in named.items() if value is not None}
     source = source_of("flic coordinator init", set_)
     settings = federation_settings(assigned({}, set_) | given, source=source)
-    place = Address(hosts=tuple(host or ["localhost"]), port=port, insecure=insecure)
-    made = Deployment.create(folder, settings, place)
+    address = Address(hosts=tuple(host or ["localhost"]), port=port, insecure=insecure)
+    made = Deployment.create(folder, settings, address)
     typer.echo(f"made {folder}; start it with: flic coordinator start {folder}")
     _tell_next(made, has_salt=settings.sends_sums)
 
 
 def _tell_next(made: "Deployment", *, has_salt: bool) -> None:
     """Say which files silos need, and where silos may run."""
-    if made.place.insecure:
+    if made.address.insecure:
         notice("without TLS, silos must run on this machine, and no silo's key is checked.")
         return
     typer.echo(
@@ -106,7 +106,7 @@ def _tell_next(made: "Deployment", *, has_salt: bool) -> None:
     )
     if has_salt:
         notice("federation.json holds the salt that hides column names: send it to silos only.")
-    if made.place.is_local:
+    if made.address.is_local:
         notice("silos can connect from this machine only; for others, make it with --host NAME.")
 
 
@@ -122,8 +122,8 @@ def start(folder: Folder, foreground: Foreground = False) -> None:
     if foreground:
         deployment.become()
     deployment.start()
-    place = deployment.place
-    typer.echo(f"the coordinator listens on port {place.port}; log: {deployment.service.log}")
+    address = deployment.address
+    typer.echo(f"the coordinator listens on port {address.port}; log: {deployment.service.log}")
 
 
 @app.command()
@@ -149,7 +149,7 @@ def renew(folder: Folder, host: Hosts = None) -> None:
     """Make a new certificate for the coordinator; silos keep the ca.crt that they have."""
     made = _open(folder).renew(tuple(host or ()))
     ends = made.certificates.expires()
-    typer.echo(f"valid until {ends:%Y-%m-%d} for {', '.join(made.place.hosts)}")
+    typer.echo(f"valid until {ends:%Y-%m-%d} for {', '.join(made.address.hosts)}")
     if made.service.running:
         notice(
             f"the old one is still in use; run: flic coordinator stop {folder}; then start it again"

@@ -65,12 +65,12 @@ def join(
         )
         return _table(client, part)
 
-    place, found, notices = join_folder(folder, name, table, workers)
+    made, found, notices = join_folder(folder, name, table, workers)
     show_verdict(found, only=name)
     for message in notices:
         notice(message)
-    say(f"wrote {name} to {place}; nothing was sent from {name}.")
-    if (report := place / "report.html").exists():
+    say(f"wrote {name} to {made}; nothing was sent from {name}.")
+    if (report := made / "report.html").exists():
         notice(f"{report} was written before {name} joined. Renew it with: flic report {folder}")
 
 
@@ -90,16 +90,16 @@ def _join_run(folder: Path, name: str, table: "Read", workers: int) -> "Joined":
     from flic.silos import folder as folders
     from flic.silos import joining
 
-    place = folder / "joined" / name
-    if place.exists():
+    made = folder / "joined" / name
+    if made.exists():
         raise ConfigError(
             f"name is {name!r}, which has joined {folder} already; expected a new one. Choose "
             "another with --name."
         )
     part = joining.shared_by_run(folder)
     joined = joining.join_run(part, table(part), workers=workers)
-    folders.save(joined, place)
-    return place, joined.verdict, joined.notices
+    folders.save(joined, made)
+    return made, joined.verdict, joined.notices
 
 
 def _table(client: "Client", part: "SharedPart") -> "SiloTable":

@@ -152,7 +152,7 @@ def _check_table(client: "Client", folder: Path, settings: "FederationSettings")
     """Read the table, and show notices about it; an error if it cannot be learnt from."""
     from flic.tables import load_client
 
-    _, notices = load_client(client, folder, task=settings.question, labels=settings.classes)
+    _, notices = load_client(client, folder, task=settings.common_task, labels=settings.classes)
     for message in notices:
         notice(message)
 

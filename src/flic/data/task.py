@@ -47,7 +47,7 @@ class Regression:
     """Real responses, with one output and an anchor at either end of their range.
 
     Paper: "Reference Distribution for Regression", m(y) = y a + (1 − y) b for y in [0, 1].
-    The same response must mean the same place at all clients. So the range that is mapped to
+    The same response must mean the same point at all clients. So the range that is mapped to
     [0, 1] is declared, from knowledge of the domain, and not taken from any client's rows.
     Responses beyond it are allowed: the map is linear there too.
     """

@@ -95,7 +95,7 @@ class DiskJournal:
         self.notices: list[str] = []
         self.server: ServerState | None = None
         self._commits: list[Commit] = []
-        self._place: dict[str, str] = {}  # client → file with its committed state
+        self._file_of: dict[str, str] = {}  # client → file with its committed state
         self._residents: Counter[str] = Counter()  # file → clients whose state lies in it
         self._retiring: set[str] = set()  # files that only the commit before the last needs
         self._pending: dict[str, str] = {}
@@ -111,7 +111,7 @@ class DiskJournal:
 
     def states(self, names: Sequence[str]) -> list[Named | None]:
         """Latest private state of each client, pending ones included; None before the first."""
-        where = {name: self._pending.get(name, self._place.get(name)) for name in names}
+        where = {name: self._pending.get(name, self._file_of.get(name)) for name in names}
         found: dict[str, dict[str, Tensor]] = {}
         for file in {f for f in where.values() if f is not None}:
             own = [n for n, f in where.items() if f == file]
@@ -175,12 +175,12 @@ class DiskJournal:
         The work depends on the number of changed clients, not on the number of all clients.
         """
         self._commits.append(commit)
-        left = {self._place[name] for name in commit.clients if name in self._place}
+        left = {self._file_of[name] for name in commit.clients if name in self._file_of}
         for name, file in commit.clients.items():
-            if name in self._place:
-                self._residents[self._place[name]] -= 1
+            if name in self._file_of:
+                self._residents[self._file_of[name]] -= 1
             self._residents[file] += 1
-            self._place[name] = file
+            self._file_of[name] = file
         own = {*commit.files} - {_server_file(commit.number)}
         empty = {file for file in self._retiring | own if not self._residents[file]} - left
         self._retiring = {file for file in left if not self._residents[file]}
@@ -244,7 +244,7 @@ class DiskJournal:
     def _sweep(self) -> None:
         """Remove the files of an interrupted step."""
         numbers = {commit.number for commit in self._commits[-2:]}
-        needed = {*self._place.values(), *self._retiring, *map(_server_file, numbers)}
+        needed = {*self._file_of.values(), *self._retiring, *map(_server_file, numbers)}
         for path in [*self._folder.glob("*.safetensors"), *self._folder.glob(".*.tmp")]:
             if path.name not in needed:
                 path.unlink()

@@ -77,7 +77,7 @@ def _sums(silo: SiloFolder, settings: FederationSettings) -> list[Leaving]:
         sent = _nth(round_of(name))
         both = _tensor(name, value.shape, value, sent), _number(f"weight of {name}", sent)
         found += [replace(one, linked=linked) for one in both]
-    kind = Errors if isinstance(settings.question, Regression) else Hits
+    kind = Errors if isinstance(settings.common_task, Regression) else Hits
     figures = [f"test_{own.name}" for own in fields(kind)]
     return [*found, *(_number(name, "every evaluation") for name in figures)]
 

@@ -31,7 +31,7 @@ class _Answered(BaseModel):
     model_config = ConfigDict(extra="forbid")
     requests: dict[str, list[str]] = {}
     figures: dict[str, dict[str, float]] = {}
-    linked: list[int] | None = None  # places of the features that sums were told of
+    linked: list[int] | None = None  # positions of the features that sums were told of
 
 
 def digest_of_request(server: ServerState, facts: object) -> str:
@@ -99,10 +99,10 @@ class Answers:
         """True if sums were told."""
         return bool(self.requests(LINKED[_ANEW - 1]))
 
-    def refuse_other_links(self, places: Sequence[int]) -> None:
+    def refuse_other_links(self, positions: Sequence[int]) -> None:
         """Refuse features as linked of which no sums were told; if a silo fails, some are not."""
         known = self._known.linked
-        if known is not None and not {*places} <= {*known}:
+        if known is not None and not {*positions} <= {*known}:
             raise FederationError(
                 f"the coordinator names linked features of which silo {self._silo!r} sent no "
                 "sums; expected the same features, or fewer. Begin a new run."

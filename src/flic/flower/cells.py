@@ -67,8 +67,8 @@ class Cells:
 
     def _in_common(self, other: "Cells") -> tuple[np.ndarray, np.ndarray]:
         """Columns of both tables that are the same by name, or else by what is in them."""
-        place = {name: j for j, name in enumerate(other.features)}
-        pairs = [(i, place[name]) for i, name in enumerate(self.features) if name in place]
+        position = {name: j for j, name in enumerate(other.features)}
+        pairs = [(i, position[name]) for i, name in enumerate(self.features) if name in position]
         rest = [
             [i for i in range(side.digests.shape[1]) if i not in known]
             for side, known in ((self, {i for i, _ in pairs}), (other, {j for _, j in pairs}))
@@ -100,7 +100,7 @@ def _has_many_values(column: np.ndarray) -> bool:
 def _by_content(
     own: np.ndarray, theirs: np.ndarray, ours: Sequence[int], others: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """Places of columns of two tables, under other names, most of whose cells are the same."""
+    """Positions of columns of two tables, under other names, most of whose cells are the same."""
     others = [j for j in others if _has_many_values(theirs[:, j])]
     found: list[tuple[int, int]] = []
     for i in ours if others else ():
@@ -176,8 +176,8 @@ def _differing(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     a, b = (np.column_stack([side, _joined(side)]) for side in (a, b))
     width = a.shape[1]
     # One search for all features: their digests are made to differ.
-    place = np.arange(1, width + 1, dtype=np.uint64) * _ODD
-    cells = np.concatenate([(side ^ place).ravel() for side in (a, b)])
+    salt = np.arange(1, width + 1, dtype=np.uint64) * _ODD
+    cells = np.concatenate([(side ^ salt).ravel() for side in (a, b)])
     feature = np.tile(np.arange(width), len(a) + len(b))
     _, first, which = np.unique(cells, return_index=True, return_inverse=True)
     more = np.bincount(which[: a.size], minlength=len(first)) - np.bincount(

@@ -1,4 +1,4 @@
-"""Settings that all silos of a federation agree on: question, network, rules of a round.
+"""Settings that all silos of a federation agree on: task, network, rules of a round.
 
 The coordinator keeps it as JSON and sends it along with every request, so no silo has to be told
 anything by hand.
@@ -112,7 +112,7 @@ class FederationSettings(Section):
         return network
 
     @model_validator(mode="after")
-    def _clear_question(self) -> Self:
+    def _clear_task(self) -> Self:
         if self.task == "classification":
             if len(self.classes) < 2 or len({*self.classes} - {""}) < len(self.classes):
                 raise ValueError(
@@ -144,11 +144,11 @@ class FederationSettings(Section):
 
     def coordinated_method(self) -> Method:
         """The method as the coordinator knows it: other facts about silos are theirs."""
-        population = Population(0, self.question, self.max_features, 0, spaces={})
+        population = Population(0, self.common_task, self.max_features, 0, spaces={})
         return build_method(self.method, self.method_settings, population, seed=self.seed)
 
     @property
-    def question(self) -> Task:
+    def common_task(self) -> Task:
         """The task of all silos."""
         if self.range is not None:
             return Regression(*self.range)

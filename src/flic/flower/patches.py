@@ -19,7 +19,7 @@ from flic.errors import ConfigError
 VERSION = "1.41"
 """The minor version of flwr that all of these are for."""
 
-IDLE_S, IN_VAIN = 1.0, 60  # between questions to the coordinator, and how many in vain
+IDLE_S, IN_VAIN = 1.0, 60  # between requests to the coordinator, and how many in vain
 
 #: Signs of a failed TLS handshake after which there is no use in trying again.
 HOPELESS = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER")
@@ -79,7 +79,7 @@ def cap_tensors(max_bytes: int) -> None:
             named = get_object_children_ids_from_object_content(object_content)
             sizes = [len(getattr((children or {}).get(chunk), "data", b"")) for chunk in named]
             told = json.loads(get_object_body(object_content, Array))
-            size = sum(sizes[place] for place in told["arraychunk_ids"])
+            size = sum(sizes[chunk] for chunk in told["arraychunk_ids"])
             if size > max_bytes:
                 raise ValueError(f"a tensor has {size} bytes; expected {max_bytes} at most")
             return inflate(object_content, children)
@@ -142,7 +142,7 @@ def check_bundles(objection: Callable[[bytes], str | None]) -> None:
 def shorten_waits() -> None:
     """Make the SuperNode's loop wait by `Patience` instead of `time` (flwr 1.41).
 
-    It sleeps for 3 s between questions for messages, which is most of a short round.
+    It sleeps for 3 s between requests for messages, which is most of a short round.
     """
     node = import_module("flwr.supernode.start_client_internal")
     _replace(node, "time", lambda own: Patience())

@@ -51,8 +51,8 @@ _MAPPED = f"moments.{SPACE}.mapped."
 _WORST = -10.0  # the least likelihood that a predictor is given
 _SCORES = tuple(scores_name(name, SPACE) for name in ("own", "linked", "mix"))
 
-PLACES = "links.places"
-"""The name of the tensor of linked features: their places among the silo's keys."""
+POSITIONS = "links.places"
+"""The name of the tensor of linked features: their positions among the silo's keys."""
 
 
 def feature_keys(salt: str, names: Iterable[str]) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ def linked_method(
     block = tuple(range(len(keys))) if apart else (0,) * len(keys)
     spaces = {SPACE: FeatureSchema(SPACE, tuple(keys))}
     shared = {SPACE: SharedFeatures(tuple(keys), block)}
-    population = Population(0, settings.question, len(keys), 0, spaces, shared)
+    population = Population(0, settings.common_task, len(keys), 0, spaces, shared)
     own = method or settings.method_settings
     return Linked(own, population, seed=settings.seed, dtype=torch.float64)
 
@@ -147,20 +147,20 @@ class Pooling:
             whole = self._unpacked(server.shared, _SUMS, apart=True)
             shared |= self._packed(whole.at(torch.tensor(there)))
             shared |= under(_MAPPED, server.shared)
-        shared[PLACES] = torch.tensor(own, dtype=torch.int64)
+        shared[POSITIONS] = torch.tensor(own, dtype=torch.int64)
         return ServerState(server.round, shared)
 
     @property
     def _responses(self) -> int:
         """Columns beyond the features, which every silo has."""
-        return int(isinstance(self.settings.question, Regression))
+        return int(isinstance(self.settings.common_task, Regression))
 
     def _layout(self, width: int, prefix: str, *, apart: bool) -> Layout:
         """The layout of sums of so many columns; `apart` where each has holders of its own."""
         features = width - self._responses
         block = tuple(range(features)) if apart else (0,) * features
         last = 0 if prefix == _MAPPED else 1 + max(block, default=-1)
-        return Layout((*block, *(last,) * self._responses), self.settings.question.num_outputs)
+        return Layout((*block, *(last,) * self._responses), self.settings.common_task.num_outputs)
 
     def _unpacked(self, state: Named, prefix: str, *, apart: bool = False) -> Moments:
         """Sums as they travel, as matrices."""
@@ -169,9 +169,9 @@ class Pooling:
 
     def _spread(self, keys: Sequence[str], sums: Named, union: Sequence[str]) -> Moments:
         """One silo's sums among the features that several silos have."""
-        place = {key: i for i, key in enumerate(union)}
-        own = [i for i, key in enumerate(keys) if key in place]
-        there = [place[keys[i]] for i in own] + [len(union)] * self._responses
+        position = {key: i for i, key in enumerate(union)}
+        own = [i for i, key in enumerate(keys) if key in position]
+        there = [position[keys[i]] for i in own] + [len(union)] * self._responses
         own += [len(keys)] * self._responses
         found = self._unpacked(sums, _SUMS).at(torch.tensor(own, dtype=torch.int64))
         width = len(union) + self._responses

@@ -182,7 +182,7 @@ def _moves(update: Update, shared: Named, first: Named) -> dict[str, torch.Tenso
 
 
 def _exchanged(name: str, moves: Named, shared: Named) -> str:
-    """A sentence where a tensor lies at the place of another one, as if two were exchanged."""
+    """A sentence where a tensor lies where another one was, as if two were exchanged."""
     own = shared[name].double() + moves[name]
     alike = [n for n in moves if shared[n].shape == own.shape]
     nearest = min(alike, key=lambda n: _size([own - shared[n].double()]))

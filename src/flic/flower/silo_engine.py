@@ -13,7 +13,7 @@ from flic.engine.engine import EVALUATE, Engine, Job, JobResult
 from flic.errors import FederationError
 from flic.flower.answers import digest_of_request
 from flic.flower.federation_settings import FederationSettings
-from flic.flower.pooling import FIRST, PLACES, SPACE, SUMS, linked_method
+from flic.flower.pooling import FIRST, POSITIONS, SPACE, SUMS, linked_method
 from flic.method_settings import LinkedConfig
 from flic.methods.flic.algorithm import Flic
 from flic.methods.linked.disclosure import ValuesOfMap, told_detail, told_of_map
@@ -38,7 +38,7 @@ class SiloEngine:
 
     def __init__(self, client: ClientData, settings: FederationSettings) -> None:
         self.client, self._settings = client, settings
-        data, own = FederatedData("silo", settings.question, (client,)), settings.method_settings
+        data, own = FederatedData("silo", settings.common_task, (client,)), settings.method_settings
         self.engine = Engine.of(settings.method, own, data, seed=settings.seed)
 
     @cached_property
@@ -136,24 +136,24 @@ class LinkedSiloEngine:
     def _linked(self, server: ServerState) -> tuple[str, ...]:
         """Keys of the linked features, in the silo's own order."""
         keys = self.client.schema.features
-        return tuple(keys[i] for i in self.places(server))
+        return tuple(keys[i] for i in self.positions(server))
 
-    def places(self, server: ServerState) -> list[int]:
-        """Places of the linked features among all; none in the round of keys.
+    def positions(self, server: ServerState) -> list[int]:
+        """Positions of the linked features among all; none in the round of keys.
 
         Raises:
             FederationError: the shared part does not say which they are.
         """
         if server.round == FIRST:
             return []
-        keys, places = self.client.schema.features, server.shared.get(PLACES, torch.empty(0))
+        keys, found = self.client.schema.features, server.shared.get(POSITIONS, torch.empty(0))
         known = set(range(len(keys)))
-        if places.dtype != torch.int64 or places.ndim != 1 or not {*places.tolist()} <= known:
+        if found.dtype != torch.int64 or found.ndim != 1 or not {*found.tolist()} <= known:
             raise FederationError(
                 f"silo {self.client.name!r} is not told which of its {len(keys)} features are "
-                "linked; expected their places. Give coordinator and silos one version of flic."
+                "linked; expected their positions. Give coordinator and silos one version of flic."
             )
-        return sorted({*places.tolist()})
+        return sorted({*found.tolist()})
 
     def request(self, server: ServerState) -> str:
         """Digest of a request, once it fits, and of what the silo itself wants to tell."""
@@ -166,8 +166,8 @@ class LinkedSiloEngine:
         linked = self._linked(server)
         if server.round > SUMS:
             known = linked_method(linked, self._settings, apart=True).init_server().shared
-            places = {PLACES: server.shared[PLACES]}
-            refuse_other_shared(self.client.name, server.shared, {**known, **places})
+            known = {**known, POSITIONS: server.shared[POSITIONS]}
+            refuse_other_shared(self.client.name, server.shared, known)
 
     def leaving(self) -> list[tuple[str, Tensor, int]]:
         """All that may leave: its name, what it looks like, and columns that must be linked."""
@@ -196,7 +196,7 @@ class LinkedSiloEngine:
 
     def _engine(self, server: ServerState) -> Engine:
         self._refuse_other_shared(server)
-        data = FederatedData("silo", self._settings.question, (self.client,))
+        data = FederatedData("silo", self._settings.common_task, (self.client,))
         clients = Clients(data, self._method.embedding, dtype=torch.float32)
         return Engine(self.method(server), clients, self._settings.seed)
 

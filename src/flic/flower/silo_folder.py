@@ -94,7 +94,7 @@ class SiloFolder:
             DataError: listing every problem of the rows.
         """
         client = Client(**stated(self.file))
-        return load_client(client, self.folder, task=settings.question, labels=settings.classes)
+        return load_client(client, self.folder, task=settings.common_task, labels=settings.classes)
 
     def train(
         self,
@@ -135,10 +135,10 @@ class SiloFolder:
         """Keys, sums or likelihoods of linked columns."""
         engine, answers = self.linked_engine(own.client, own.settings), own.answers
         step, request = f"prepare {server.round}", engine.request(server)
-        places = engine.places(server)
-        told = self._told(own, answers, step, request, places)
+        positions = engine.positions(server)
+        told = self._told(own, answers, step, request, positions)
         trained = engine.prepare(server)
-        answers.keep(step, request, linked=places if server.round == SUMS else None)
+        answers.keep(step, request, linked=positions if server.round == SUMS else None)
         if server.round > FIRST:  # keys are of no row
             self.history.keep(told, run=own.folder.name)
         return trained
@@ -188,7 +188,7 @@ class SiloFolder:
         self._refuse_other_holders(own.client, holders)
         engine, answers = self.linked_engine(own.client, own.settings), own.answers
         known, step, request = engine.known(server), _measured(server), engine.request(server)
-        told = self._told(own, answers, step, request, engine.places(server))
+        told = self._told(own, answers, step, request, engine.positions(server))
         own.save_linked(known, holders)
         least = self.min_rows(own.settings)
         is_told = len(own.client.test) >= least
@@ -241,11 +241,11 @@ class SiloFolder:
         return SumsHistory(self.folder, self.name)
 
     def _told(
-        self, own: SiloRun, answers: Answers, step: str, request: str, places: Sequence[int]
+        self, own: SiloRun, answers: Answers, step: str, request: str, positions: Sequence[int]
     ) -> Told:
         """Rows that a run tells of, unless that would show some beside earlier answers."""
         answers.refuse_out_of_turn(step, request)
-        answers.refuse_other_links(places)
+        answers.refuse_other_links(positions)
         history, run, beginnings = self.history, own.folder.name, answers.beginnings(step, request)
         history.refuse_too_many(run, beginnings, most=self.file.max_runs)
         told = history.told_in(run)
@@ -295,7 +295,7 @@ class SiloFolder:
         found = SiloRun.open(folder)
         if found.settings.agreement != settings.agreement:
             raise FederationError(
-                f"silo {self.name!r} is asked to go on with run {run} under another question, "
+                f"silo {self.name!r} is asked to go on with run {run} under another task, "
                 "network, seed or min_rows; expected those it began with. Begin a new run."
             )
         return found
@@ -323,7 +323,7 @@ class SiloFolder:
                 f"silo {self.name!r} has {len(rows[0])} training rows; expected {least} at least "
                 "(min_rows), since all that leaves would be of these few. Wait for more rows."
             )
-        return encode([table], settings.question, {table.name: rows}).silos[0]
+        return encode([table], settings.common_task, {table.name: rows}).silos[0]
 
 
 def held_out(table: SiloTable, share: float) -> tuple[np.ndarray, np.ndarray]:

@@ -210,7 +210,7 @@ class SiloRun:
         saved = self._network({}, {}).save()
         found = Saved(saved.kind, saved.facts, self._tensors(round))
         try:
-            return NetworkModel.load(found, self.settings.question)
+            return NetworkModel.load(found, self.settings.common_task)
         except Damaged as error:
             raise _damaged(_state(self.folder, round), error) from error
 
@@ -219,7 +219,7 @@ class SiloRun:
         facts = {"classes": list(self.client.classes)}
         found = Saved(LinkedModel.kind, facts, self._tensors(LAST))
         try:
-            return LinkedModel.load(found, self.settings.question)
+            return LinkedModel.load(found, self.settings.common_task)
         except (Damaged, KeyError) as error:
             raise _damaged(_state(self.folder, LAST), error) from error
 
@@ -248,7 +248,7 @@ class SiloRun:
             candidate=LinkedModel.kind if is_linked else FLIC.name,
             temperature=None,
             model=self._load_linked() if is_linked else self._load(max(self.rounds)),
-            task=self.settings.question,
+            task=self.settings.common_task,
             labels=self.settings.classes,
             trained=self.trained,
         )
@@ -258,7 +258,7 @@ class SiloRun:
         return NetworkModel(
             method=self.settings.method,
             settings=self.settings.method_settings,
-            task=self.settings.question,
+            task=self.settings.common_task,
             schema=client.schema,
             classes=client.classes,
             inputs=tuple(range(client.schema.dim)),

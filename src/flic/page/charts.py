@@ -30,10 +30,10 @@ def scores(report: Report) -> Chart:
         "validation rows": [(r, r.validation) for r in report.rounds],
     }
     data = []
-    for place, (name, pairs) in enumerate(parts.items()):
+    for number, (name, pairs) in enumerate(parts.items()):
         known = [(r.number, scale * value) for r, value in pairs if value is not None]
         if known:
-            data.append(_line(name, known, place))
+            data.append(_line(name, known, number))
     return {"data": data, "layout": _over_rounds(heading(report.measure))}
 
 
@@ -41,8 +41,8 @@ def losses(rounds: Sequence[Round]) -> Chart:
     """Loss terms over rounds, on a logarithmic axis where all are positive."""
     terms = distinct(term for r in rounds for term in r.losses)
     data = [
-        _line(plain(term), [(r.number, r.losses[term]) for r in rounds if term in r.losses], place)
-        for place, term in enumerate(terms)
+        _line(plain(term), [(r.number, r.losses[term]) for r in rounds if term in r.losses], number)
+        for number, term in enumerate(terms)
     ]
     positive = all(value > 0 for r in rounds for value in r.losses.values())
     layout = _over_rounds("loss")
@@ -50,7 +50,7 @@ def losses(rounds: Sequence[Round]) -> Chart:
     return {"data": data, "layout": layout}
 
 
-def _line(name: str, pairs: Sequence[tuple[int, float]], place: int) -> dict[str, Any]:
+def _line(name: str, pairs: Sequence[tuple[int, float]], number: int) -> dict[str, Any]:
     x, y = zip(*pairs, strict=True)
     return {
         "type": "scatter",
@@ -58,8 +58,8 @@ def _line(name: str, pairs: Sequence[tuple[int, float]], place: int) -> dict[str
         "name": name,
         "x": x,
         "y": y,
-        "line": {"color": marks.colour(place), "dash": DASHES[place % len(DASHES)], "width": 2},
-        "marker": {"symbol": marks.shape(place), "size": 6},
+        "line": {"color": marks.colour(number), "dash": DASHES[number % len(DASHES)], "width": 2},
+        "marker": {"symbol": marks.shape(number), "size": 6},
         "hovertemplate": "%{y:.4g}",
     }
 

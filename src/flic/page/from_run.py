@@ -124,12 +124,12 @@ def _round(record: Mapping[str, Any], key: str) -> Round:
 
 def _beside(folder: Path, config: RunConfig) -> dict[str, Scores]:
     """Scores of the finished runs of other methods on the same data, with the same seed."""
-    place = folder.resolve()
-    if place.name != _name_beside(config.method, config.seed):
+    own = folder.resolve()
+    if own.name != _name_beside(config.method, config.seed):
         return {}
     found = {}
     for method in METHODS:
-        other = place.with_name(_name_beside(method, config.seed))
+        other = own.with_name(_name_beside(method, config.seed))
         if method != config.method and (other / "clients.parquet").exists():
             theirs = read_config(other)
             if (theirs.data, theirs.evaluation) == (config.data, config.evaluation):

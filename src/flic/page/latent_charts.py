@@ -29,19 +29,19 @@ def splits(found: Sequence[LatentPoint] | Sequence[AlignmentCell]) -> dict[Split
 def class_marks(view: Latent) -> dict[str, marks.Swatch]:
     """Classes of the view, in the order of their colours."""
     labels = in_order([a.label for a in view.anchors] + [p.label for p in view.points])
-    return {label: marks.class_swatch(place) for place, label in enumerate(labels)}
+    return {label: marks.class_swatch(number) for number, label in enumerate(labels)}
 
 
 def client_marks(view: Latent) -> dict[str, marks.Swatch]:
     """Clients of the view, in the order of their shapes."""
     clients = distinct(p.client for p in view.points)
-    return {client: marks.client_swatch(place) for place, client in enumerate(clients)}
+    return {client: marks.client_swatch(number) for number, client in enumerate(clients)}
 
 
 def latent(view: Latent, group: Group) -> Chart:
     """Rows in the colour of their class and the shape of their client; anchors as stars."""
-    labels = {label: place for place, label in enumerate(class_marks(view))}
-    clients = {client: place for place, client in enumerate(client_marks(view))}
+    labels = {label: number for number, label in enumerate(class_marks(view))}
+    clients = {client: number for number, client in enumerate(client_marks(view))}
     which = splits(view.points)
     first, *_ = which
     rows: dict[tuple[Split, str], list[LatentPoint]] = {

@@ -32,24 +32,24 @@ SHAPES = {
 }
 
 
-def colour(place: int) -> str:
+def colour(number: int) -> str:
     """Colour of the class at that position."""
-    return COLOURS[place % len(COLOURS)]
+    return COLOURS[number % len(COLOURS)]
 
 
-def fill(place: int) -> str:
+def fill(number: int) -> str:
     """Ending of a mark's name for the class at that position."""
-    return FILLS[place // len(COLOURS) % len(FILLS)]
+    return FILLS[number // len(COLOURS) % len(FILLS)]
 
 
-def star(place: int) -> str:
+def star(number: int) -> str:
     """Plotly's name of the mark for the anchor of the class at that position."""
-    return STARS[place // len(COLOURS) % len(STARS)]
+    return STARS[number // len(COLOURS) % len(STARS)]
 
 
-def shape(place: int) -> str:
+def shape(number: int) -> str:
     """Plotly's name of the shape of the client at that position."""
-    return tuple(SHAPES)[place % len(SHAPES)]
+    return tuple(SHAPES)[number % len(SHAPES)]
 
 
 class Swatch(NamedTuple):
@@ -61,14 +61,14 @@ class Swatch(NamedTuple):
     spot: str | None
 
 
-def class_swatch(place: int) -> Swatch:
+def class_swatch(number: int) -> Swatch:
     """The mark of the class at that position."""
-    paint, filling = colour(place), fill(place)
+    paint, filling = colour(number), fill(number)
     is_open = "open" in filling
     spot = (paint if is_open else "currentColor") if "dot" in filling else None
     return Swatch(SHAPES["circle"], "none" if is_open else paint, paint, spot)
 
 
-def client_swatch(place: int) -> Swatch:
+def client_swatch(number: int) -> Swatch:
     """The mark of the client at that position."""
-    return Swatch(SHAPES[shape(place)], "currentColor", "currentColor", None)
+    return Swatch(SHAPES[shape(number)], "currentColor", "currentColor", None)

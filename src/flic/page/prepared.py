@@ -82,7 +82,7 @@ def sent_by_all(traffic: Iterable[ClientTraffic]) -> list[SentTensor]:
     for tensor in (tensor for own in traffic for tensor in own.tensors):
         key = (tensor.name, tuple(tensor.shape), tensor.bytes)
         times[key] = times.get(key, 0) + tensor.times
-    order = {name: place for place, name in enumerate(in_order(name for name, *_ in times))}
+    order = {name: i for i, name in enumerate(in_order(name for name, *_ in times))}
     return [SentTensor(*key, times[key]) for key in sorted(times, key=lambda k: order[k[0]])]
 
 

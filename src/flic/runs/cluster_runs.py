@@ -39,8 +39,8 @@ def finish(
 def do_run(text: str) -> Files:
     """On a worker: the files of a run, done from beginning to end."""
     loaded = loaded_from(text)
-    with TemporaryDirectory() as place:
-        folder = Path(place)
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         run_folder.resume(folder, loaded=loaded)
         paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         return [(str(path.relative_to(folder)), path.read_bytes()) for path in paths]

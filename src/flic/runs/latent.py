@@ -109,12 +109,12 @@ def read(clients: Clients, method: NetworkMethod, journal: Journal, *, stack_wid
     private: dict[str, None] = {}
     with torch.no_grad():
         for names in clients.split(clients.names, stack_width=stack_width):
-            place = _place(clients, method, server, journal, names)
-            shared = method.each_shared(place)
-            parts += _seen(method, place, shared)
-            for update in method.updates(place, method.start(place), shared):
+            context = _context(clients, method, server, journal, names)
+            shared = method.each_shared(context)
+            parts += _seen(method, context, shared)
+            for update in method.updates(context, method.start(context), shared):
                 sent[update.client] = {n: entry.value for n, entry in update.entries.items()}
-            private |= dict.fromkeys(place.stack.private)
+            private |= dict.fromkeys(context.stack.private)
     order = {name: i for i, name in enumerate(clients.names)}
     parts.sort(key=lambda seen: order[seen.client])
     ordered = {name: sent[name] for name in clients.names}
@@ -131,14 +131,14 @@ def held_out(
     server = journal.server or method.init_server()
     found: dict[str, Tensor] = {}
     for names in clients.split(clients.names, stack_width=stack_width):
-        place = _place(clients, method, server, journal, names)
-        rows = [client.test for client in place.data.clients]
-        scores = method.predict(server, place.stack, place.data, rows)
+        context = _context(clients, method, server, journal, names)
+        rows = [client.test for client in context.data.clients]
+        scores = method.predict(server, context.stack, context.data, rows)
         found |= dict(zip(names, scores, strict=True))
     return {name: found[name] for name in clients.names}
 
 
-def _place(
+def _context(
     clients: Clients,
     method: NetworkMethod,
     server: ServerState,
@@ -149,26 +149,26 @@ def _place(
     return VisitContext(server, stack, clients.stacked_data(names), ())
 
 
-def _seen(method: NetworkMethod, place: VisitContext, shared: Named) -> Iterator[Seen]:
+def _seen(method: NetworkMethod, context: VisitContext, shared: Named) -> Iterator[Seen]:
     """Both splits of every client of a stack."""
-    phi = method.phi(place, place.stack.private, shared)
+    phi = method.phi(context, context.stack.private, shared)
     for split in SPLITS:
-        own = [getattr(client, split) for client in place.data.clients]
-        rows = StackedRows.of(own, width=place.data.width, dtype=method.dtype)
-        latent = place.stack.embedding.apply(phi, rows.x, rows=rows.counts)
-        for i, (client, count) in enumerate(zip(place.data.clients, rows.counts, strict=True)):
-            anchors = _own_anchors(method, place, shared, i, client)
+        own = [getattr(client, split) for client in context.data.clients]
+        rows = StackedRows.of(own, width=context.data.width, dtype=method.dtype)
+        latent = context.stack.embedding.apply(phi, rows.x, rows=rows.counts)
+        for i, (client, count) in enumerate(zip(context.data.clients, rows.counts, strict=True)):
+            anchors = _own_anchors(method, context, shared, i, client)
             yield Seen(client.name, split, latent[i, :count], own[i].y, anchors)
 
 
 def _own_anchors(
-    method: NetworkMethod, place: VisitContext, shared: Named, i: int, client: ClientData
+    method: NetworkMethod, context: VisitContext, shared: Named, i: int, client: ClientData
 ) -> dict[int, Gaussian]:
     """The client's copy of the anchor of each of its classes; none for responses."""
     if not isinstance(method, Flic) or isinstance(method.scheme, ByResponse):
         return {}
     copies = method.scheme.anchors.gaussian(shared)
-    meta_of = place.server.shared.get(MAP)
+    meta_of = context.server.shared.get(MAP)
     return {c: copies[i, c if meta_of is None else int(meta_of[c])] for c in client.classes}
 
 
@@ -214,10 +214,10 @@ def latent(reading: Reading, *, seed: int) -> Latent:
     return Latent(
         [
             LatentPoint(x, y, labels[i], origin[i].client, origin[i].split)
-            for i, (x, y) in zip(chosen, plane.place(z), strict=True)
+            for i, (x, y) in zip(chosen, plane.project(z), strict=True)
         ],
         [
-            Anchor(*plane.place(mean[None])[0], label)
+            Anchor(*plane.project(mean[None])[0], label)
             for label, mean in zip(reading.anchors, means, strict=True)
         ],
         _caption(plane.share, len(chosen), len(labels), anchored=bool(means)),
@@ -232,7 +232,7 @@ class _Plane:
     axes: Tensor  # [2, k]
     share: float  # of the variance
 
-    def place(self, z: Tensor) -> list[tuple[float, float]]:
+    def project(self, z: Tensor) -> list[tuple[float, float]]:
         """Coordinates of rows."""
         flat = (z - self.centre) @ self.axes.mT
         flat = torch.nn.functional.pad(flat, (0, 2 - flat.shape[1]))
@@ -254,7 +254,7 @@ def _caption(share: float, shown: int, rows: int, *, anchored: bool) -> str:
     if shown < rows:
         said.append(f"{shown:,} of {rows:,} rows, drawn at random.")
     if not anchored:
-        said.append("This method has no anchors: places of different clients need not agree.")
+        said.append("This method has no anchors: points of different clients need not agree.")
     return " ".join(said).replace("%", "\u00a0%")
 
 
@@ -262,8 +262,8 @@ def _labels(task: Task, y: Tensor) -> list[str]:
     """Classes, or ranges of responses."""
     if not isinstance(task, Regression):
         return [str(c) for c in y.tolist()]
-    place = (task.encode(y) * BINS).floor().clamp(0, BINS - 1)
-    return [_bin_name(task, int(at)) for at in place.tolist()]
+    bins = (task.encode(y) * BINS).floor().clamp(0, BINS - 1)
+    return [_bin_name(task, int(at)) for at in bins.tolist()]
 
 
 def _bin_name(task: Regression, at: int) -> str:

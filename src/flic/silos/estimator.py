@@ -219,20 +219,20 @@ class SiloClassifier(ClassifierMixin, _Silo):
 
     def _known_classes(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Classes, and the position of each label; in the federation's order if it knows all."""
-        place = self._places(y)
-        if self.federation is None or place is None:
+        positions = self._positions(y)
+        if self.federation is None or positions is None:
             return np.unique(y, return_inverse=True)
-        return self._classes(self.federation.labels), place
+        return self._classes(self.federation.labels), positions
 
     def _classes(self, labels: Sequence[str]) -> np.ndarray:
         if self.federation is None or self.client is None:
             return np.array(labels, dtype=object)
         return self.federation.client(self.client).labelling.classes(labels)
 
-    def _places(self, y: np.ndarray) -> np.ndarray | None:
+    def _positions(self, y: np.ndarray) -> np.ndarray | None:
         """Positions in the federation's classes, by name or raw label; None if one is unknown."""
         own = self.federation.labels if self.federation is not None else ()
-        known = {label: place for place, label in enumerate(own)}
+        known = {label: i for i, label in enumerate(own)}
         if self.federation is not None and self.client is not None:
             known |= self.federation.client(self.client).labelling.positions or {}
         texts = [text_of(value) for value in y]
@@ -242,8 +242,8 @@ class SiloClassifier(ClassifierMixin, _Silo):
         """Mean accuracy; raw labels of the client are read as its classes."""
         check_is_fitted(self, "model_")
         y = column_or_1d(y, warn=True)
-        place = self._places(y)
-        known = y if place is None else self.classes_[place]
+        positions = self._positions(y)
+        known = y if positions is None else self.classes_[positions]
         return super().score(X, known, sample_weight)
 
     def predict_proba(self, X: Any) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from flic.data.task import TaskName
 from flic.errors import ConfigError
-from flic.silos import folder
+from flic.silos import folder as folders
 from flic.silos.estimator import SiloClassifier, SiloRegressor, estimator_of
 from flic.silos.fit_settings import fit_settings
 from flic.silos.fitted import FittedFederation
@@ -70,9 +70,9 @@ class Federation:
         return cls(load_tables(file, Path(path).parent), None, file.fit)
 
     @classmethod
-    def load(cls, place: Path | str) -> Self:
+    def load(cls, folder: Path | str) -> Self:
         """A fitted federation from its folder."""
-        return cls(None, folder.load(Path(place)), {})
+        return cls(None, folders.load(Path(folder)), {})
 
     @property
     def tables(self) -> TableFederation:
@@ -145,6 +145,6 @@ class Federation:
             warnings.warn(message, UserWarning, stacklevel=2)
         return self._fitted.verdict[name]
 
-    def save(self, place: Path | str) -> None:
+    def save(self, folder: Path | str) -> None:
         """Write the fitted federation to a new folder."""
-        folder.save(self.fitted, Path(place))
+        folders.save(self.fitted, Path(folder))

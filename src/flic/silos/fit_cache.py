@@ -32,10 +32,10 @@ class FitCache:
     folder: Path
 
     @classmethod
-    def of(cls, place: Path, federation: TableFederation, settings: FitSettings) -> "FitCache":
+    def of(cls, folder: Path, federation: TableFederation, settings: FitSettings) -> "FitCache":
         """The cache of a fit of these tables with these settings, by this code."""
         made_with = [settings.model_dump(mode="json"), federation.digest]
-        return cls(place / digest_of([*made_with, digest_of_code("silos", "tables")])[:32])
+        return cls(folder / digest_of([*made_with, digest_of_code("silos", "tables")])[:32])
 
     @property
     def is_begun(self) -> bool:
@@ -44,7 +44,7 @@ class FitCache:
 
     @contextmanager
     def alone(self) -> Generator[None]:
-        """Keep a second process from fitting into the same place."""
+        """Keep a second process from fitting into the same folder."""
         make_folder(self.folder)
         with alone_in(self.folder.parent):
             yield

@@ -37,7 +37,7 @@ MANIFEST = "federation.json"
 
 def files_of(fitted: FittedFederation) -> dict[str, bytes]:
     """All files by name, the manifest last."""
-    places = {name: _place(i, name) for i, name in enumerate(fitted.clients)}
+    folders = {name: _folder(i, name) for i, name in enumerate(fitted.clients)}
     files = {
         "verdict.json": _json(fitted.verdict.dump()),
         "results.parquet": fitted.verdict.results.dump(),
@@ -50,13 +50,13 @@ def files_of(fitted: FittedFederation) -> dict[str, bytes]:
         "README.md": model_card(fitted).encode(),
     }
     for name, client in fitted.clients.items():
-        files |= {f"{places[name]}/{file}": c for file, c in _client_files(client).items()}
+        files |= {f"{folders[name]}/{file}": c for file, c in _client_files(client).items()}
     body = {
         "task": {"name": fitted.task.name, **asdict(fitted.task)},
         "linked": _linked_facts(fitted.linked),
         "labels": list(fitted.labels),
         "settings": fitted.settings.model_dump(mode="json"),
-        "clients": places,
+        "clients": folders,
         "known": {name: asdict(known) for name, known in fitted.known.items()},
         "temperatures": dict(fitted.temperatures),
         "weights": dict(fitted.weights),
@@ -68,7 +68,7 @@ def files_of(fitted: FittedFederation) -> dict[str, bytes]:
     return files | {MANIFEST: _json(manifest)}
 
 
-def _place(number: int, name: str) -> str:
+def _folder(number: int, name: str) -> str:
     slug = re.sub(r"[^a-zA-Z0-9_-]+", "-", name).strip("-").lower()[:40]
     return f"clients/{number:02d}-{slug}"
 
@@ -128,7 +128,7 @@ def federation_of(body: Manifest, files: Mapping[str, bytes]) -> FittedFederatio
         labels=body.labels,
         settings=body.settings,
         verdict=found,
-        clients={n: _client(place, files, task, body.labels) for n, place in body.clients.items()},
+        clients={n: _client(own, files, task, body.labels) for n, own in body.clients.items()},
         shared=load_tensors(files["shared.safetensors"]),
         linked=_linked(body.linked, files["linked.safetensors"]),
         known=body.known,
@@ -158,15 +158,15 @@ def _linked(facts: Mapping[str, Any] | None, content: bytes) -> LinkedState | No
 
 
 def _client(
-    place: str, files: Mapping[str, bytes], task: Task, labels: tuple[str, ...]
+    folder: str, files: Mapping[str, bytes], task: Task, labels: tuple[str, ...]
 ) -> FittedClient:
-    facts, model = (parse_json(files[f"{place}/{name}.json"]) for name in ("client", "model"))
-    tensors = files.get(f"{place}/model.safetensors")
+    facts, model = (parse_json(files[f"{folder}/{name}.json"]) for name in ("client", "model"))
+    tensors = files.get(f"{folder}/model.safetensors")
     saved = Saved(
         model["kind"],
         model["facts"],
         load_tensors(tensors) if tensors is not None else {},
-        files.get(f"{place}/model.skops", b""),
+        files.get(f"{folder}/model.skops", b""),
     )
     own = KINDS[saved.kind].load(saved, task)
     encoder = TableEncoder.model_validate(facts["encoder"])
@@ -175,7 +175,7 @@ def _client(
         raise ValueError(
             f"the model of client {facts['name']!r} reads other features than its encoder writes"
         )
-    trained = files.get(f"{place}/{TRAINED}")
+    trained = files.get(f"{folder}/{TRAINED}")
     columns = TypeAdapter(tuple[Column, ...]).validate_python(facts["columns"])
     if {*encoder.sources} != {column.name for column in columns}:
         raise ValueError(

@@ -59,13 +59,13 @@ def save(fitted: FittedFederation, folder: Path) -> None:
     refuse_unwritable(folder)
     folder = folder.resolve()  # "." has no name to write beside
     make_folder(folder.parent)
-    place = folder.with_name(f".{folder.name}.partial")
+    partial = folder.with_name(f".{folder.name}.partial")
     try:
-        _write(files_of(fitted), place)
-        place.replace(folder)
+        _write(files_of(fitted), partial)
+        partial.replace(folder)
         shutil.rmtree(unfinished(folder), ignore_errors=True)
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def update(fitted: FittedFederation, folder: Path) -> None:
@@ -87,11 +87,11 @@ def update(fitted: FittedFederation, folder: Path) -> None:
     _finish(folder)
 
 
-def _write(files: Mapping[str, bytes], place: Path) -> None:
+def _write(files: Mapping[str, bytes], folder: Path) -> None:
     """Write the files to a folder; if the last is there, all are."""
-    shutil.rmtree(place, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
     for name, content in files.items():
-        path = place / name
+        path = folder / name
         make_folder(path.parent)
         write_atomically(path, content)
 

@@ -40,8 +40,8 @@ def held_out(y: np.ndarray, share: Fraction, *, seed: int, path: Sequence[str | 
     """
     order, first = _dealt(y, round(1 / share), seed=seed, path=path)
     held = np.empty(len(y), bool)
-    places = np.arange(len(y)) + first
-    held[order] = places * share.numerator % share.denominator < share.numerator
+    ranks = np.arange(len(y)) + first
+    held[order] = ranks * share.numerator % share.denominator < share.numerator
     return held
 
 

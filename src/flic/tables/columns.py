@@ -171,14 +171,14 @@ def _wrong(name: str, values: np.ndarray, kind: Kind, *, is_declared: bool) -> s
 def _mixed(name: str, bad: list[tuple[int, str]], known: int, kind: Kind, is_declared: bool) -> str:
     words = list(dict.fromkeys(value for _, value in bad))
     rows = "row" if len(bad) == 1 else "rows"
-    places = ", ".join(str(row + 1) for row, _ in bad[:_EXAMPLES])
+    at = ", ".join(str(row + 1) for row, _ in bad[:_EXAMPLES])
     listed = ", ".join(f'"{word}"' for word in words[:_EXAMPLES])
     what = f"is declared a {kind}" if is_declared else f"has mixed types: mostly {kind}s"
     is_day = kind == "date" and any(map(looks_like_date, words))
     mend = "If a day is mistyped, correct it; if" if is_day else "If"
     return (
         f"column '{name}' {what}, but {len(bad)} of {known} values {are(len(bad))} not, such as "
-        f"{quoted(words[:_EXAMPLES])} (data {rows} {places}); expected one type. {mend} this means "
+        f"{quoted(words[:_EXAMPLES])} (data {rows} {at}); expected one type. {mend} this means "
         f'"not measured", declare missing = {{ "{name}" = [{listed}] }}; if it is a level, '
         f'categories = ["{name}"].'
     )

@@ -113,7 +113,7 @@ def _range(files: Sequence[Path], label: str) -> tuple[float, float]:
 def _lines(
     file: FederationFile, folder: Path, federation: TableFederation, check: Check
 ) -> Iterator[str]:
-    def place(data: str) -> str:
+    def path_of(data: str) -> str:
         relative = os.path.relpath(Path(data).resolve(), folder.resolve())
         return toml_text(Path(relative).as_posix())
 
@@ -122,12 +122,12 @@ def _lines(
     yield ""
     yield f'task = "{file.task}"'
     yield f"label = {toml_text(file.label or '')}"
-    yield from _question(file, federation, check)
+    yield from _task_lines(file, federation, check)
     yield ""
     yield from _suggestions(check)
     by_name = {client.name: client for client in check.clients}
     if file.data is not None:
-        yield f"data = {place(file.data)}"
+        yield f"data = {path_of(file.data)}"
         yield f"site = {toml_text(file.site or '')}  # one client per value of this column"
         yield f"empty_share = {file.empty_share}  # columns emptier than this are not a site's own"
         for client in check.clients:
@@ -136,13 +136,13 @@ def _lines(
     for client in file.clients:
         yield "[[clients]]"
         yield f"name = {toml_text(client.name)}"
-        yield f"data = {place(client.data)}"
+        yield f"data = {path_of(client.data)}"
         if client.name in by_name:
             yield from _facts(by_name[client.name])
         yield ""
 
 
-def _question(file: FederationFile, federation: TableFederation, check: Check) -> Iterator[str]:
+def _task_lines(file: FederationFile, federation: TableFederation, check: Check) -> Iterator[str]:
     if file.range is not None:
         low, high = (repr(float(end)) for end in file.range)
         yield f"range = [{low}, {high}]  # seen in the rows; widen it to what is possible"

@@ -1,4 +1,4 @@
-"""federation.toml: the clients, the files of their rows, and the question.
+"""federation.toml: the clients, the files of their rows, and the task.
 
 docs/federation-file.md explains every key. `loading` checks the rows themselves.
 """
@@ -109,13 +109,13 @@ def describe(raw: Mapping[str, Any]) -> tuple[FederationFile | None, list[str]]:
         return None, problems
     file = file.model_copy(update={"clients": tuple(clients)})
     unclear = _unclear_sources(file)
-    problems += [*unclear, *_unclear_question(file), *file.contradictions()]
+    problems += [*unclear, *_unclear_task(file), *file.contradictions()]
     return None if unclear else file, problems
 
 
 def refuse_unclear(file: FederationFile) -> None:
     """Refuse settings that contradict each other."""
-    problems = [*_unclear_sources(file), *_unclear_question(file)]
+    problems = [*_unclear_sources(file), *_unclear_task(file)]
     problems += [problem for part in (file, *file.clients) for problem in part.contradictions()]
     if problems:
         raise ConfigError("\n  ".join(["the federation:", *problems]))
@@ -154,8 +154,8 @@ def _unclear_sources(file: FederationFile) -> list[str]:
     return []
 
 
-def _unclear_question(file: FederationFile) -> list[str]:
-    """Problems that leave the question open."""
+def _unclear_task(file: FederationFile) -> list[str]:
+    """Problems that leave the task open."""
     if file.task == "classification":
         if file.range is None:
             return []

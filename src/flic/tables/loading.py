@@ -45,8 +45,8 @@ from flic.tables.values import column_of
 
 
 @dataclass(frozen=True)
-class Question:
-    """The question that all clients share."""
+class DeclaredTask:
+    """The task that all clients share, as it is declared."""
 
     task: TaskName
     labels: LabelNames | None
@@ -107,8 +107,8 @@ def tables_from_frames(
             raw.append(RawClient(name, own, label, declared.apart(own.columns)))
         except DataError as error:
             findings.append(fatal(name, str(error)))
-    question = Question(task, labels, range)
-    return _sound(_assembled(raw, question, declared, findings, len(frames)))
+    declared_task = DeclaredTask(task, labels, range)
+    return _sound(_assembled(raw, declared_task, declared, findings, len(frames)))
 
 
 def load_client(
@@ -119,7 +119,7 @@ def load_client(
     labels: tuple[str, ...],
     kinds: Mapping[str, Kind] | None = None,
 ) -> tuple[SiloTable, list[str]]:
-    """Table of one more client for a known question, and notices about it.
+    """Table of one more client for a known task, and notices about it.
 
     `kinds` are other clients' kinds, for columns that are not declared.
 
@@ -168,8 +168,8 @@ def _newcomer(
 def examine(file: FederationFile, root: Path) -> Examined:
     """Examine all clients of a federation file."""
     raw, findings = raw_clients(file, root)
-    question = Question(file.task, file.labels, file.range)
-    return _assembled(raw, question, file, findings, len(file.clients) or len(raw))
+    declared_task = DeclaredTask(file.task, file.labels, file.range)
+    return _assembled(raw, declared_task, file, findings, len(file.clients) or len(raw))
 
 
 def _sound(examined: Examined) -> TableFederation:
@@ -186,7 +186,7 @@ def _sound(examined: Examined) -> TableFederation:
 
 def _assembled(
     raw: Sequence[RawClient],
-    question: Question,
+    declared_task: DeclaredTask,
     common: Declared,
     findings: Sequence[Finding],
     expected: int,
@@ -195,15 +195,15 @@ def _assembled(
     said = [*about_clients(raw, expected), *about_common(raw, common), *findings]
     task, names = None, ()
     try:
-        names = _class_names(raw, question)
-        task = _task(question, names)
+        names = _class_names(raw, declared_task)
+        task = _task(declared_task, names)
     except DataError as error:
         # If no client has the label column, each client reports that itself.
         if any(client.label in client.frame.columns for client in raw):
             said.append(fatal(None, str(error)))
     tables: list[SiloTable] = []
     for client in raw:
-        table, own = _table(client, task, names, client.labels or question.labels or names)
+        table, own = _table(client, task, names, client.labels or declared_task.labels or names)
         said += own
         if table is not None:
             tables.append(table)
@@ -216,13 +216,13 @@ def _assembled(
     return Examined(TableFederation(task, names, tuple(tables), notices), tuple(said))
 
 
-def _class_names(raw: Sequence[RawClient], question: Question) -> tuple[str, ...]:
+def _class_names(raw: Sequence[RawClient], declared_task: DeclaredTask) -> tuple[str, ...]:
     """Names of the classes: declared, or else all values seen, in order."""
-    if question.task == "regression":
+    if declared_task.task == "regression":
         return ()
-    if question.labels is not None:
-        names = class_names(question.labels)
-        positions(question.labels, names)  # refuses a value that means two classes
+    if declared_task.labels is not None:
+        names = class_names(declared_task.labels)
+        positions(declared_task.labels, names)  # refuses a value that means two classes
         return names
     seen: set[str] = set()
     for client in raw:
@@ -244,17 +244,17 @@ def _refuse_endless(seen: set[str], rows: int) -> None:
         )
 
 
-def _task(question: Question, names: tuple[str, ...]) -> Task | None:
-    if question.task == "classification":
+def _task(declared_task: DeclaredTask, names: tuple[str, ...]) -> Task | None:
+    if declared_task.task == "classification":
         if len(names) < 2:
             raise DataError(
                 f"the federation has the classes {quoted(names) or 'none'}; expected at least two. "
                 "Correct `label` or `labels`."
             )
         return Classification(len(names))
-    if question.range is None or not question.range[0] < question.range[1]:
+    if declared_task.range is None or not declared_task.range[0] < declared_task.range[1]:
         return None  # reported before, as a setting
-    return Regression(*question.range)
+    return Regression(*declared_task.range)
 
 
 def _table(

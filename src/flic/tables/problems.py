@@ -76,8 +76,8 @@ _Hashed = Sequence[tuple[SiloTable, np.ndarray]]
 
 def _within(tables: _Hashed) -> Iterator[Finding]:
     """Pairs among some tables that have the same rows."""
-    for place, own in enumerate(tables):
-        yield from _between(tables[max(0, place - MOST_BEFORE) : place], [own])
+    for number, own in enumerate(tables):
+        yield from _between(tables[max(0, number - MOST_BEFORE) : number], [own])
 
 
 def _between(ones: _Hashed, others: _Hashed) -> Iterator[Finding]:

@@ -108,16 +108,16 @@ def _raw_sites(file: FederationFile, root: Path) -> tuple[list[RawClient], list[
             f"{quoted(frame.columns)}. Correct `site`."
         )
     declared_sites = [text_of(site) for site in file.sites or ()]
-    places = key_texts(frame, file.site, file, names=declared_sites)
-    found = list(dict.fromkeys(place for place in places if place is not None))
+    sites = key_texts(frame, file.site, file, names=declared_sites)
+    found = list(dict.fromkeys(site for site in sites if site is not None))
     wanted = found if file.sites is None else declared_sites
-    findings = list(_about_sites(path, places, found, wanted))
+    findings = list(_about_sites(path, sites, found, wanted))
     declared = file.only()
     rows = frame.drop(columns=file.site)
     raw = [
         RawClient(
             name=site,
-            frame=rows.loc[places == site].reset_index(drop=True),
+            frame=rows.loc[sites == site].reset_index(drop=True),
             label=file.label,
             declared=declared,
             site=(file.site, site),
@@ -130,9 +130,9 @@ def _raw_sites(file: FederationFile, root: Path) -> tuple[list[RawClient], list[
 
 
 def _about_sites(
-    path: Path, places: np.ndarray, found: list[str], wanted: list[str]
+    path: Path, sites: np.ndarray, found: list[str], wanted: list[str]
 ) -> Iterator[Finding]:
-    nowhere = sum(place is None for place in places)
+    nowhere = sum(site is None for site in sites)
     if nowhere:
         yield notice(
             None, f"{path}: {counted(nowhere, 'row')} without a site {are(nowhere)} dropped."

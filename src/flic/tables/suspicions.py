@@ -153,5 +153,5 @@ def swapped(
     moved = np.flatnonzero(np.abs(now - centre) > spread)
     apart = np.abs(now[moved, None] - centre[moved]) / spread[moved]
     for a, b in np.argwhere(np.triu((apart < 0.5) & (apart.T < 0.5), 1)):
-        one, other = (names[int(enough[moved[place]])] for place in (a, b))
+        one, other = (names[int(enough[moved[i]])] for i in (a, b))
         yield f"columns '{one}' and '{other}' look swapped: each looks as the other did in the fit."

@@ -72,7 +72,7 @@ def _digest_of(column: pd.Series) -> str:
 
 @dataclass(frozen=True)
 class TableFederation:
-    """The tables of all clients and the question they share."""
+    """The tables of all clients and the task they share."""
 
     task: Task
     labels: tuple[str, ...]  # names of the classes; empty for a regression
@@ -86,5 +86,5 @@ class TableFederation:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all tables and of their question."""
+        """SHA-256 of all tables and of their task."""
         return digest_of([repr(self.task), self.labels, *(table.digest for table in self.tables)])

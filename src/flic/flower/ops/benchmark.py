@@ -56,9 +56,9 @@ def simulated(settings: FederationSettings, silos: Sequence[SiloFolder]) -> Memo
         for table, silo in zip(tables, silos, strict=True)
     }
     own, seed = settings.method_settings, settings.seed
-    encoded = encode(tables, settings.question, rows).silos
+    encoded = encode(tables, settings.common_task, rows).silos
     clients = tuple(rows_of(silo, settings, least=settings.min_rows) for silo in encoded)
-    data = FederatedData("silos", settings.question, clients)
+    data = FederatedData("silos", settings.common_task, clients)
     engine, journal = Engine.of(settings.method, own, data, seed=seed), MemoryJournal()
     schedule = Schedule.of(own.training, evaluate_every=settings.evaluate_every)
     with open_jobs(engine, workers=1) as jobs:

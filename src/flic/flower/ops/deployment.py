@@ -60,28 +60,28 @@ class Deployment:
     """One coordinator's folder, and what can be done with it."""
 
     folder: Path
-    place: Address
+    address: Address
 
     @classmethod
-    def create(cls, folder: Path, settings: FederationSettings, place: Address) -> Self:
+    def create(cls, folder: Path, settings: FederationSettings, address: Address) -> Self:
         """A new folder with everything that a coordinator needs to start."""
         refuse_occupied(folder, remedy="Choose another.")
-        refuse_other_than_ipv4(place.hosts)
-        if place.insecure and not place.is_local:
+        refuse_other_than_ipv4(address.hosts)
+        if address.insecure and not address.is_local:
             raise ConfigError(
-                f"--insecure with the hosts {', '.join(place.hosts)}: plain text is for this "
+                f"--insecure with the hosts {', '.join(address.hosts)}: plain text is for this "
                 "machine alone; expected localhost. Leave out --insecure."
             )
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
-        made = cls(folder.resolve(), place)
-        if not place.insecure:
-            certificates.create(made.certificates.folder, place.hosts)
+        made = cls(folder.resolve(), address)
+        if not address.insecure:
+            certificates.create(made.certificates.folder, address.hosts)
         made._write_app()
         made._write_connection()
         write_json(made.folder / KEYS, {})
         Coordinator.create(made.folder, settings)
-        write_json(made.folder / FACTS, place.model_dump(mode="json"))
+        write_json(made.folder / FACTS, address.model_dump(mode="json"))
         return made
 
     @classmethod
@@ -128,8 +128,8 @@ class Deployment:
             occupied = self.service.tail(start=before).count("address already in use") >= TRIES
             if occupied or time.monotonic() > until:
                 reason = (
-                    f"port {self.place.port} is in use by another program; expected it to be free. "
-                    f"Stop that program, or change port in {self.folder / FACTS}."
+                    f"port {self.address.port} is in use by another program; expected it to be "
+                    f"free. Stop that program, or change port in {self.folder / FACTS}."
                     if occupied
                     else f"no answer within {READY_S:.0f} s. Look at {self.service.log}."
                 )
@@ -152,14 +152,14 @@ class Deployment:
 
     def renew(self, hosts: tuple[str, ...]) -> Self:
         """A new server certificate, for other names if any are given."""
-        if self.place.insecure:
+        if self.address.insecure:
             raise ConfigError(f"{self.folder} has no certificates: it was made with --insecure.")
-        hosts = hosts or self.place.hosts
+        hosts = hosts or self.address.hosts
         refuse_other_than_ipv4(hosts)
         certificates.renew(self.certificates, hosts)
-        place = self.place.model_copy(update={"hosts": hosts})
-        write_json(self.folder / FACTS, place.model_dump(mode="json"))
-        return type(self)(self.folder, place)
+        address = self.address.model_copy(update={"hosts": hosts})
+        write_json(self.folder / FACTS, address.model_dump(mode="json"))
+        return type(self)(self.folder, address)
 
     # ---- silos ---------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class Deployment:
 
         Without encryption Flower knows no keys: then `key` is the number of the silo's node.
         """
-        if not self.place.insecure:
+        if not self.address.insecure:
             return self._admission.admit(name, key)
         if not key.isdecimal():
             raise ConfigError(
@@ -180,7 +180,7 @@ class Deployment:
 
     def revoke(self, name: str) -> None:
         """Let a silo take part no more; its key opens nothing any longer."""
-        if not self.place.insecure:
+        if not self.address.insecure:
             self._admission.revoke(name)
             return
         members = Coordinator.open(self.folder).members
@@ -226,9 +226,9 @@ class Deployment:
             **found,
             "running": running,
             "training": running and is_requested(self.folder),
-            "address": f"{self.place.hosts[0]}:{self.place.port}",
+            "address": f"{self.address.hosts[0]}:{self.address.port}",
             "certificate_ends": None
-            if self.place.insecure
+            if self.address.insecure
             else self.certificates.expires().isoformat(),
             "silos": {
                 name: {**own, "online": own["node"] in online}
@@ -260,13 +260,13 @@ class Deployment:
     def _answers(self) -> bool:
         if not self.service.running:
             return False
-        scheme = "http" if self.place.insecure else "https"
+        scheme = "http" if self.address.insecure else "https"
         safe = None
-        if not self.place.insecure:
+        if not self.address.insecure:
             safe = ssl.create_default_context(cafile=self.certificates.authority)
         try:
             with urlopen(
-                f"{scheme}://127.0.0.1:{self.place.port}/health", timeout=5, context=safe
+                f"{scheme}://127.0.0.1:{self.address.port}/health", timeout=5, context=safe
             ) as answer:
                 return answer.status == 200
         except (URLError, OSError):
@@ -277,12 +277,12 @@ class Deployment:
         largest = int(settings.max_message_mb * 2**20)
         files = self.certificates
         # Without keys all silos are one to the gate.
-        share = self.place.max_connections
-        if not self.place.insecure:
-            share = self.place.max_connections_per_silo
+        share = self.address.max_connections
+        if not self.address.insecure:
+            share = self.address.max_connections_per_silo
         safety = (
             ["--insecure"]
-            if self.place.insecure
+            if self.address.insecure
             else [
                 *("--ssl-ca-certfile", str(files.authority)),
                 *("--ssl-certfile", str(files.server)),
@@ -293,18 +293,18 @@ class Deployment:
         return [
             *script("superlink"),
             *(str(largest), str(self.folder / KEYS)),
-            *(str(self.place.max_connections), str(share)),
+            *(str(self.address.max_connections), str(share)),
             # Of all addresses or of none but loopback: by any single other one, Flower's own
             # processes would look like strangers to the gate.
-            *("--host", "127.0.0.1" if self.place.is_local else "0.0.0.0"),
-            *("--port", str(self.place.port)),
+            *("--host", "127.0.0.1" if self.address.is_local else "0.0.0.0"),
+            *("--port", str(self.address.port)),
             *("--database", str(self.folder / "superlink.db")),
             "--disable-runtime-dependency-installation",
             *safety,
         ]
 
     def _refuse_expired(self) -> None:
-        if not self.place.insecure and self.certificates.expires().timestamp() < time.time():
+        if not self.address.insecure and self.certificates.expires().timestamp() < time.time():
             raise FederationError(
                 f"the certificate in {self.certificates.folder} ended on "
                 f"{self.certificates.expires():%Y-%m-%d}; expected a valid one. Run: flic "
@@ -313,7 +313,7 @@ class Deployment:
 
     def _write_app(self) -> None:
         """Write the bundle that Flower asks for: the app to run, and no code."""
-        parts = [f"{part} = {toml_text(place)}" for part, place in COMPONENTS.items()]
+        parts = [f"{part} = {toml_text(module)}" for part, module in COMPONENTS.items()]
         lines = [
             *("[project]", 'name = "flic-federation"', 'version = "1.0.0"', 'license = "MIT"'),
             *("dependencies = []", "", "[tool.flwr.app]", 'publisher = "flic"', ""),
@@ -329,12 +329,12 @@ class Deployment:
         home.mkdir(mode=0o700, exist_ok=True)
         safety = (
             "insecure = true"
-            if self.place.insecure
+            if self.address.insecure
             else f"root-certificates = {toml_text(str(self.certificates.authority))}"
         )
         lines = [
             *("[superlink]", 'default = "flic"', "", "[superlink.flic]"),
-            *(f'address = "127.0.0.1:{self.place.port}"', safety, ""),
+            *(f'address = "127.0.0.1:{self.address.port}"', safety, ""),
         ]
         path, content = home / "config.toml", "\n".join(lines).encode()
         if not path.exists() or path.read_bytes() != content:

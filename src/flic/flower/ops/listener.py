@@ -97,7 +97,7 @@ class Listener:
         self._socket = sock
         self._limits = limits
         self._quota = quota
-        self._places = limits.connections  # fewer, for a while, where the system gives no more
+        self._most = limits.connections  # fewer, for a while, where the system gives no more
         self._peers: dict[Peer, None] = {}  # the oldest first
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -144,7 +144,7 @@ class Listener:
                 await asyncio.sleep(PAUSE_S)
                 continue
             peer = Peer(address[0])
-            if self._has_place(peer):
+            if self._may_come_in(peer):
                 self._peers[peer] = None
                 handshake = self._shake_hands(peer, sock, make_protocol, safe)
                 peer.handshake = asyncio.create_task(handshake)
@@ -152,23 +152,23 @@ class Listener:
                 sock.close()
             await asyncio.sleep(0)  # else a burst of connections would keep all others waiting
 
-    def _has_place(self, peer: Peer) -> bool:
+    def _may_come_in(self, peer: Peer) -> bool:
         """Close another connection if need be, and return whether one more may come in."""
         self._keep_share(peer.owner, self._limits.per_owner - 1)
-        if len(self._peers) < self._places or self._make_room():
+        if len(self._peers) < self._most or self._make_room():
             return True
         log.warning(
             "refused %s: silos have all %d places",
             peer.address,
-            self._places,
+            self._most,
             extra={"peer": peer.address},
         )
         return False
 
     def _give_back(self) -> None:
         """Keep an eighth less than now, until the next count, so that Flower finds files too."""
-        self._places = max(1, len(self._peers) * 7 // 8)
-        while len(self._peers) > self._places and self._make_room():
+        self._most = max(1, len(self._peers) * 7 // 8)
+        while len(self._peers) > self._most and self._make_room():
             continue
 
     def _keep_share(self, owner: str, share: int) -> None:
@@ -253,7 +253,7 @@ class Listener:
                 self._keep_share(owner, self._limits.per_owner)
             if time.monotonic() - counted > COUNT_S:
                 self._quota.tell(log)
-                self._places = self._limits.connections
+                self._most = self._limits.connections
                 counted = time.monotonic()
 
 

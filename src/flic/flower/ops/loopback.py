@@ -30,7 +30,7 @@ class Loopback:
     @property
     def server(self) -> ServerAddress:
         """The coordinator's address, as silos are given it."""
-        port = self.deployment.place.port
+        port = self.deployment.address.port
         return ServerAddress(f"127.0.0.1:{port}", self.deployment.certificates.authority)
 
 
@@ -44,10 +44,10 @@ def on_loopback(
         root: where the coordinator and a folder per silo go.
         settings: what all silos agree on.
         clients: their tables, named from their folders.
-        rules: of the coordinator's place, other than the usual ones.
+        rules: of the coordinator's address, other than the usual ones.
     """
-    place = Address(hosts=("127.0.0.1",), port=free_port(), **rules)
-    deployment = Deployment.create(root / "coordinator", settings, place)
+    address = Address(hosts=("127.0.0.1",), port=free_port(), **rules)
+    deployment = Deployment.create(root / "coordinator", settings, address)
     members = {
         name: Membership(SiloFolder.create(root / name, client)) for name, client in clients.items()
     }

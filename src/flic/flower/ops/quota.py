@@ -9,8 +9,8 @@ PER_SOURCE, IN_ALL = 5, 30  # warnings of one kind between two counts, of one ad
 LONGEST = 500  # characters of a warning
 COUNTED = "counted"  # marks the lines that say what was left out
 
-Place = tuple[str, int]
-"""A file of code and its line."""
+CodeLine = tuple[str, int]
+"""A file of code and the number of a line."""
 
 
 @dataclass
@@ -35,12 +35,12 @@ class Lines:
 class Quota(logging.Filter):
     """Passes the first warnings of each kind on, cut and without line ends; counts the others.
 
-    A kind is a place in the code. A record names its source as `extra={"peer": …}`.
+    A kind is a line of the code. A record names its source as `extra={"peer": …}`.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._kinds: dict[Place, Lines] = {}
+        self._kinds: dict[CodeLine, Lines] = {}
 
     def limit(self, handlers: Iterable[logging.Handler]) -> None:
         """Stand before these handlers."""

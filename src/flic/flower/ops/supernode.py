@@ -23,7 +23,7 @@ from flic.flower.patches import check_bundles, retry_handshakes, shorten_waits
 PLAIN_FILES = {"pyproject.toml", ".info/CONTENT"}
 COMPONENTS = {"serverapp": "flic.flower.server_app:app", "clientapp": "flic.flower.client_app:app"}
 
-TASK_POLL_S = 0.2  # between questions of the executor, which stay on this machine
+TASK_POLL_S = 0.2  # between requests of the executor, which stay on this machine
 
 log = getLogger("flwr")
 

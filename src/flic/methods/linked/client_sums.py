@@ -43,7 +43,7 @@ class ClientSums:
         self.agreed, self.state, self.client, self._sent = agreed, state, client, sent
         self.space, self.dim = client.schema.space, client.schema.dim
         self.width = self.dim + agreed.responses
-        self.own, self.there = _places(agreed, client.schema)
+        self.own, self.there = _positions(agreed, client.schema)
         self.shift, self.scale = self._units()
         self.others = self._totals()
 
@@ -59,10 +59,10 @@ class ClientSums:
         rest = (scale == 0).nonzero().flatten()
         if not len(rest):
             return shift, scale
-        place = ColumnIndex(self.agreed.num_classes, torch.arange(len(rest)), len(rest))
+        index = ColumnIndex(self.agreed.num_classes, torch.arange(len(rest)), len(rest))
         train = self.client.train
         columns, y = columns_of(self.agreed, train)[:, rest], class_of(self.agreed, train)
-        own = Moments.of_parts(chunks(columns, y), place)
+        own = Moments.of_parts(chunks(columns, y), index)
         scale[rest] = own.deviation.masked_fill(self._is_constant[rest], torch.inf)
         private = torch.ones(self.width, dtype=torch.bool)
         private[self.own] = False
@@ -89,14 +89,14 @@ class ClientSums:
 
     def _totals(self) -> Totals:
         """Totals of the peers, in the client's columns and units."""
-        place = ColumnIndex(self.agreed.num_classes, self.own, self.width)
+        index = ColumnIndex(self.agreed.num_classes, self.own, self.width)
         if not len(self.own):
             nothing = torch.zeros(self.agreed.num_classes, self.width).double()
             return Totals(nothing, nothing)
         everyone = self.agreed.everyone(self.state, self.space, "linear").sums
         sent = self.agreed.layout(self.space, "linear").unpack_totals(self.sent_totals("linear"))
-        count = place.rows((everyone.count - sent.count)[:, self.there])
-        total = place.rows((everyone.total - sent.total)[:, self.there])
+        count = index.rows((everyone.count - sent.count)[:, self.there])
+        total = index.rows((everyone.total - sent.total)[:, self.there])
         return Totals(count, (total - count * self.shift) / self.scale)
 
     @cached_property
@@ -151,11 +151,11 @@ class ClientSums:
             return {}
         mapped, num_classes = self._told_mapped, self.agreed.num_classes
         width = self.agreed.settings.random_features + self.agreed.responses
-        place = ColumnIndex(num_classes, torch.arange(width), width)
+        index = ColumnIndex(num_classes, torch.arange(width), width)
         usual = Usual(torch.zeros(width).double(), torch.zeros(width, dtype=torch.bool))
         sums = sums_as_sent(
             mapped,
-            place,
+            index,
             detail,
             least=self._least,
             pairs=lambda: told_pairs(
@@ -215,9 +215,9 @@ class ClientSums:
 
     def others_squares(self, features: Int[Tensor, " some"]) -> tuple[Tensor, Tensor]:
         """Squares of peers' linked features around their class means, and rows behind them."""
-        place = torch.full((self.width,), -1)
-        place[self.own] = self.there
-        there = place[features]
+        position = torch.full((self.width,), -1)
+        position[self.own] = self.there
+        there = position[features]
         everyone = self.agreed.everyone(self.state, self.space, "linear").sums
         squares, dof = everyone.scatter.diagonal()[there], everyone.dof.diagonal()[there]
         own_squares, own_dof = self._own_squares(features, there)
@@ -264,10 +264,10 @@ class ClientSums:
         """Directions of the client's features, 0 for private ones, and offsets."""
         known, offsets = self.agreed.random_map(self.space)
         linked = self.is_linked.nonzero().flatten()
-        place = torch.full((self.width,), -1)
-        place[self.own] = self.there
+        position = torch.full((self.width,), -1)
+        position[self.own] = self.there
         own = torch.zeros(self.dim, known.shape[1]).double()
-        own[linked] = known[place[linked]] * max(1, len(linked)) ** -0.5
+        own[linked] = known[position[linked]] * max(1, len(linked)) ** -0.5
         return own, offsets
 
 
@@ -278,19 +278,19 @@ def apply_map(z: Tensor, directions: Tensor, offsets: Tensor) -> Float[Tensor, "
 
 def sent_sums(agreed: Agreement, told: DisclosedRows, detail: Detail) -> dict[str, Tensor]:
     """Sums that a client sends of its features as they are."""
-    own, there = _places(agreed, told.schema)
+    own, there = _positions(agreed, told.schema)
     if not len(own):
         return {}
     layout = agreed.layout(told.schema.space, "linear")
-    place = ColumnIndex(agreed.num_classes, there, len(layout.block))
-    return layout.pack(told.at(own).sums(place, detail), detail)
+    index = ColumnIndex(agreed.num_classes, there, len(layout.block))
+    return layout.pack(told.at(own).sums(index, detail), detail)
 
 
-def _places(agreed: Agreement, schema: FeatureSchema) -> tuple[Tensor, Tensor]:
+def _positions(agreed: Agreement, schema: FeatureSchema) -> tuple[Tensor, Tensor]:
     """Positions of a client's shared columns, among its own and among the pooled ones."""
     names = agreed.shared[schema.space].names
-    place = {name: i for i, name in enumerate(names)}
-    pairs = [(i, place[n]) for i, n in enumerate(schema.features) if n in place]
+    position = {name: i for i, name in enumerate(names)}
+    pairs = [(i, position[n]) for i, n in enumerate(schema.features) if n in position]
     if agreed.responses and pairs:
         pairs.append((schema.dim, len(names)))
     own, there = zip(*pairs, strict=True) if pairs else ((), ())

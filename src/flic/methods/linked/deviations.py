@@ -95,5 +95,5 @@ def shares_beyond(own: Marginals, others: Marginals) -> Float[Tensor, "3 usual"]
 def usual_deviations(shares: Float[Tensor, "3 usual"]) -> Float[Tensor, " 3"]:
     """The least deviation of each kind that at least half of all features keep to."""
     enough = shares <= 0.5
-    place = torch.where(enough.any(1), enough.int().argmax(1), USUAL.shape[1] - 1)
-    return USUAL[torch.arange(len(KINDS)), place]
+    column = torch.where(enough.any(1), enough.int().argmax(1), USUAL.shape[1] - 1)
+    return USUAL[torch.arange(len(KINDS)), column]

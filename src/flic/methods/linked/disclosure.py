@@ -46,10 +46,10 @@ class DisclosedRows:
             columns = blurred(columns, y, sources, least=least)
         return cls(client.schema, columns, y, sources, least)
 
-    def at(self, places: Int[Tensor, " some"]) -> "DisclosedRows":
+    def at(self, positions: Int[Tensor, " some"]) -> "DisclosedRows":
         """Some of the columns."""
-        sources = tuple(self.sources[i] for i in places.tolist())
-        return DisclosedRows(self.schema, self.columns[:, places], self.y, sources, self.least)
+        sources = tuple(self.sources[i] for i in positions.tolist())
+        return DisclosedRows(self.schema, self.columns[:, positions], self.y, sources, self.least)
 
     def take(self, rows: Bool[Tensor, " rows"]) -> "DisclosedRows":
         """Some of the rows."""
@@ -61,14 +61,14 @@ class DisclosedRows:
         """Rows and classes, part by part."""
         return chunks(self.columns, self.y)
 
-    def sums(self, place: ColumnIndex, detail: Detail) -> Totals:
+    def sums(self, index: ColumnIndex, detail: Detail) -> Totals:
         """Sums of the rows, as they are sent."""
         return sums_as_sent(
             self.parts,
-            place,
+            index,
             detail,
             least=self.least,
-            pairs=lambda: self._pairs(place.num_classes),
+            pairs=lambda: self._pairs(index.num_classes),
         )
 
     def squares(self, num_classes: int) -> Moments:
@@ -102,7 +102,7 @@ class DisclosedRows:
 
 def sums_as_sent(
     parts: Callable[[], Parts],
-    place: ColumnIndex,
+    index: ColumnIndex,
     detail: Detail,
     *,
     least: int,
@@ -112,25 +112,25 @@ def sums_as_sent(
 
     Args:
         parts: function that gives the rows part by part; called several times.
-        place: positions of the columns among those of a space.
+        index: positions of the columns among those of a space.
         detail: detail of the scatter.
         least: rows that a person can hide among; with 1 nothing is hidden.
         pairs: function that gives the pairs of columns whose products are sent.
     """
     kind = Totals if detail == "off" else Moments
-    sums = kind.of_parts(parts(), place)
+    sums = kind.of_parts(parts(), index)
     if least == 1:
         return sums
-    sums = rounded(sums, parts, place)
+    sums = rounded(sums, parts, index)
     if isinstance(sums, Moments) and detail == "full":
-        sums = _without(sums, place, pairs())
+        sums = _without(sums, index, pairs())
     return sums
 
 
-def _without(sums: Moments, place: ColumnIndex, told: Bool[Tensor, "own own"]) -> Moments:
+def _without(sums: Moments, index: ColumnIndex, told: Bool[Tensor, "own own"]) -> Moments:
     """The sums with 0 for products that are not sent, as if the two columns did not correlate."""
-    own = sums.scatter[place.places][:, place.places] * told
-    return Moments(sums.count, sums.total, place.pairs(own), sums.dof)
+    own = sums.scatter[index.positions][:, index.positions] * told
+    return Moments(sums.count, sums.total, index.pairs(own), sums.dof)
 
 
 def numbers_told(detail: Detail, *, width: int, classes: int) -> int:

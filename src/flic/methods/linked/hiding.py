@@ -85,11 +85,11 @@ def _two_valued(columns: Float[Tensor, "rows p"]) -> Bool[Tensor, " p"]:
 
 def _of_one_source(sources: Sequence[int], two_valued: Tensor) -> list[list[int]]:
     """Positions of indicators that come from one column, where there are several."""
-    places: dict[int, list[int]] = {}
-    for place, source in enumerate(sources):
-        if two_valued[place]:
-            places.setdefault(source, []).append(place)
-    return [together for together in places.values() if len(together) > 1]
+    found: dict[int, list[int]] = {}
+    for i, source in enumerate(sources):
+        if two_valued[i]:
+            found.setdefault(source, []).append(i)
+    return [together for together in found.values() if len(together) > 1]
 
 
 def _clipped(columns: Float[Tensor, "rows p"], least: int) -> Float[Tensor, "rows p"]:
@@ -145,8 +145,8 @@ def _with_common_steps(own: Float[Tensor, "rows p"], least: int) -> Float[Tensor
 
 def _last_common(is_common: Bool[Tensor, "rows p"]) -> Int[Tensor, "rows p"]:
     """Position of the last common value up to each row; −1 if there is none."""
-    place = torch.arange(len(is_common))[:, None].expand_as(is_common)
-    return torch.where(is_common, place, -1).cummax(0).values
+    row = torch.arange(len(is_common))[:, None].expand_as(is_common)
+    return torch.where(is_common, row, -1).cummax(0).values
 
 
 def _with_common_patterns(own: Float[Tensor, "rows p"], least: int) -> Float[Tensor, "rows p"]:

@@ -29,7 +29,7 @@ from flic.methods.linked.link_checks import UNLIKE, shares_unlike
 from flic.methods.linked.linked_client import (
     LinkedClient,
     apply_mix,
-    place_of_mix,
+    best_of_mix,
     scores_name,
     zeros,
 )
@@ -87,13 +87,13 @@ class Linked(Method):
                 shapes = self.agreed.layout(space, kind).shapes
                 for part in SENT[self.agreed.detail(kind)]:
                     shared[f"moments.{space}.{kind}.{part}"] = zeros(*shapes[part])
-        question = tuning_of(self.agreed.task)
-        temperatures = len(question.temperatures)
+        tuning = tuning_of(self.agreed.task)
+        temperatures = len(tuning.temperatures)
         for group in self._groups:
             for predictor in ("own", "linked"):
-                cv_scores = zeros(question.grid(predictor), temperatures)
+                cv_scores = zeros(tuning.grid(predictor), temperatures)
                 shared[scores_name(predictor, group)] = cv_scores
-            mixes = zeros(question.grid("mapped"), temperatures, len(WEIGHTS))
+            mixes = zeros(tuning.grid("mapped"), temperatures, len(WEIGHTS))
             shared[scores_name("mix", group)] = mixes
         shared[UNLIKE] = zeros(*USUAL.shape)
         return ServerState(0, shared)
@@ -186,7 +186,7 @@ class Linked(Method):
             "mapped": mixes[..., WEIGHTS.index((0.0, 0.0, 1.0))],
             "mix": mixes,
         }
-        weights = WEIGHTS[place_of_mix(mixes)[2]]
+        weights = WEIGHTS[best_of_mix(mixes)[2]]
         parts = [f"{name} {w:.0%}" for name, w in zip(PREDICTORS, weights, strict=True)]
         found = [f"{name} {float(score.max()):.3f}" for name, score in cv_scores.items()]
         who = "" if len(self._groups) == 1 else f" in space '{group}'"

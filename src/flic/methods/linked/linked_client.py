@@ -202,7 +202,7 @@ class LinkedClient:
 
     def best_fold_scores(self, name: Predictor) -> Float[Tensor, "rows held"]:
         """Scores of held-out rows, under the federation's best setting of a predictor."""
-        setting, temperature = place_of(self._scores_of(name))
+        setting, temperature = best_of(self._scores_of(name))
         return self.tuning.temperatures[temperature] * self._fold_scores_at(name, setting)
 
     def _fold_scores_at(self, name: Predictor, setting: int) -> Float[Tensor, "rows held"]:
@@ -231,7 +231,7 @@ class LinkedClient:
 
     def best_scores(self) -> dict[str, float]:
         """Cross-validated score on the client's own rows, by predictor and for the mix."""
-        mapped, temperature, weights = place_of_mix(self._scores_of("mix"))
+        mapped, temperature, weights = best_of_mix(self._scores_of("mix"))
         factor = self.tuning.temperatures[temperature]
         parts = [self.best_fold_scores("own"), self.best_fold_scores("linked")]
         parts.append(factor * self._fold_scores_at("mapped", mapped))
@@ -252,7 +252,7 @@ class LinkedClient:
     @cached_property
     def _pooled_score(self) -> float:
         """Score of private and linked features together, under the federation's best setting."""
-        setting, temperature = place_of(self._scores_of("linked"))
+        setting, temperature = best_of(self._scores_of("linked"))
         joint = len(self.tuning.pooled) + setting % len(self.tuning.pooled)
         factor = self.tuning.temperatures[temperature]
         scores = factor * self._fold_scores_at("linked", joint)
@@ -262,14 +262,14 @@ class LinkedClient:
 
     def model(self) -> dict[str, Tensor]:
         """The client's model as tensors; each predictor is linear in its features."""
-        mapped, temperature, weights = place_of_mix(self._scores_of("mix"))
+        mapped, temperature, weights = best_of_mix(self._scores_of("mix"))
         tensors = {
             "shift": self.pool.shift[: self.pool.dim],
             "scale": self.pool.scale[: self.pool.dim],
             "weights": torch.tensor(WEIGHTS[weights], dtype=torch.float64),
         }
-        tensors |= self._as_linear("own", *place_of(self._scores_of("own")))
-        tensors |= self._as_linear("linked", *place_of(self._scores_of("linked")))
+        tensors |= self._as_linear("own", *best_of(self._scores_of("own")))
+        tensors |= self._as_linear("linked", *best_of(self._scores_of("linked")))
         tensors |= self._as_linear("mapped", mapped, temperature)
         if self.agreed.responses:
             tensors["response"] = torch.stack([self.pool.shift[-1], self.pool.scale[-1]])
@@ -305,9 +305,9 @@ def apply_mix(model: Named, x: Tensor) -> Float[Tensor, "rows held"]:
     if "map.directions" in model:
         turned = apply_map(z, model["map.directions"], model["map.offsets"])
         features["mapped"] = (turned - model["map.mean"]) / model["map.scale"]
-    question = Responses() if "response" in model else Classes()
+    tuning = Responses() if "response" in model else Classes()
     parts = [h @ model[f"{name}.weight"] + model[f"{name}.bias"] for name, h in features.items()]
-    mixed = question.answers(question.mixed(parts, model["weights"].tolist()))
+    mixed = tuning.answers(tuning.mixed(parts, model["weights"].tolist()))
     if "response" not in model:
         return mixed
     shift, scale = model["response"]
@@ -319,12 +319,12 @@ def scores_name(predictor: str, group: str) -> str:
     return f"scores.{predictor}.{group}"
 
 
-def place_of(cv_scores: Float[Tensor, "settings temperatures"]) -> tuple[int, int]:
+def best_of(cv_scores: Float[Tensor, "settings temperatures"]) -> tuple[int, int]:
     """Setting and temperature with the best score."""
     return divmod(int(cv_scores.argmax()), cv_scores.shape[1])
 
 
-def place_of_mix(cv_scores: Tensor) -> tuple[int, int, int]:
+def best_of_mix(cv_scores: Tensor) -> tuple[int, int, int]:
     """Setting of the mapped predictor, its temperature, and the weights with the best score."""
     setting, rest = divmod(int(cv_scores.argmax()), cv_scores.shape[1] * cv_scores.shape[2])
     return setting, *divmod(rest, cv_scores.shape[2])

@@ -67,18 +67,18 @@ class PeerSide:
         return cls("mapped", (columns - shift) / scale, every, every, shift, scale, sums)
 
 
-def others_at(pool: ClientSums, side: PeerSide, places: Int[Tensor, " p"]) -> PeerSums:
+def others_at(pool: ClientSums, side: PeerSide, positions: Int[Tensor, " p"]) -> PeerSums:
     """Some of the columns, and the peers' sums of them."""
-    columns = side.columns[:, places]
-    sums = Totals(side.sums.count[:, places], side.sums.total[:, places])
-    dim = len(places) - pool.agreed.responses
+    columns = side.columns[:, positions]
+    sums = Totals(side.sums.count[:, positions], side.sums.total[:, positions])
+    dim = len(positions) - pool.agreed.responses
     if not len(side.own):
         return PeerSums(columns, sums, Base(torch.ones(dim).double()))
     everyone = pool.agreed.everyone(pool.state, pool.space, side.kind)
     rows = pool.rows_in_sums(side.kind)
     if rows is not None and _few(pool, everyone, side, rows) and not pool.agreed.responses:
-        return _in_basis_of_all(pool, everyone, side, rows, places)
-    moments = _scatter(pool, everyone, side).at(places)
+        return _in_basis_of_all(pool, everyone, side, rows, positions)
+    moments = _scatter(pool, everyone, side).at(positions)
     covariance = moments.covariance[:dim, :dim].clone()
     unknown = moments.dof.diagonal()[:dim] == 0
     covariance[unknown, unknown] = 1.0  # columns are scaled by their deviation, so this is usual
@@ -98,7 +98,7 @@ def _few(pool: ClientSums, everyone: PooledSums, side: PeerSide, rows: Tensor) -
 
 
 def _in_basis_of_all(
-    pool: ClientSums, everyone: PooledSums, side: PeerSide, rows: Tensor, places: Tensor
+    pool: ClientSums, everyone: PooledSums, side: PeerSide, rows: Tensor, positions: Tensor
 ) -> PeerSums:
     """Columns and sums in the pooled eigenbasis, with the client's rows to subtract.
 
@@ -112,16 +112,16 @@ def _in_basis_of_all(
     else:
         wide = torch.eye(width).double()
         wide[side.own[:, None], side.own] = basis[side.there]
-        wide = wide[places][:, places]
-    columns, total = side.columns[:, places] @ wide, side.sums.total[:, places] @ wide
+        wide = wide[positions][:, positions]
+    columns, total = side.columns[:, positions] @ wide, side.sums.total[:, positions] @ wide
     y = class_of(pool.agreed, pool.client.train)
     own = Own.of(columns[rows], y[rows], pool.agreed.num_classes)
     left = float(everyone.sums.dof[0, 0]) - own.dof
     whole[side.own] = variances.clamp_min(0) / left
-    linked = torch.zeros(width).double().index_fill_(0, side.own, 1.0)[places]
+    linked = torch.zeros(width).double().index_fill_(0, side.own, 1.0)[positions]
     assert own.spread.rows is not None  # they are few
-    base = Base(whole[places], less=own.spread.rows * linked / left**0.5)
-    return PeerSums(columns, Totals(side.sums.count[:, places], total), base, wide)
+    base = Base(whole[positions], less=own.spread.rows * linked / left**0.5)
+    return PeerSums(columns, Totals(side.sums.count[:, positions], total), base, wide)
 
 
 def _scatter(pool: ClientSums, everyone: PooledSums, side: PeerSide) -> Moments:

@@ -41,23 +41,23 @@ def broken_relations(own: Float[Tensor, "rows p"], *, least: int) -> dict[int, T
     By position, the values that they would have if all rows kept the relation. Relations of two
     columns are given before those of more.
     """
-    places = (own != own[0]).any(0).nonzero().flatten()
-    is_roomy = _is_roomy(len(own), len(places), least)
+    varied = (own != own[0]).any(0).nonzero().flatten()
+    is_roomy = _is_roomy(len(own), len(varied), least)
     for search, part, most_columns in _SEARCHES:
         few = min(least - 1, (len(own) - 1) // part)
-        if few < 1 or not 1 < len(places) <= most_columns or (is_roomy and search in _OF_FEW):
+        if few < 1 or not 1 < len(varied) <= most_columns or (is_roomy and search in _OF_FEW):
             continue
-        columns = _Columns.of(own[:, places])
+        columns = _Columns.of(own[:, varied])
         # A column that follows from earlier ones in all rows adds no relation to theirs.
         whole = _follow(search(columns, _Choices.everything(len(own)), few), range(1))
-        free = [i for i in range(len(places)) if i not in whole]
-        columns, places = _Columns.of(own[:, places[free]]), places[free]
-        width = len(places) if most_columns == _WIDE else 1
+        free = [i for i in range(len(varied)) if i not in whole]
+        columns, varied = _Columns.of(own[:, varied[free]]), varied[free]
+        width = len(varied) if most_columns == _WIDE else 1
         choices = _Choices.without(few, len(own), width)
         found = _follow(search(columns, choices, few), range(1, few + 1))
         if found:
             return {
-                int(places[i]): _rounded(columns.in_own_units(values, i), own[:, places[i]])
+                int(varied[i]): _rounded(columns.in_own_units(values, i), own[:, varied[i]])
                 for i, values in found.items()
             }
     return {}
@@ -190,7 +190,7 @@ class _Columns:
         off = ((values - wanted).abs() > error[:, None]).sum(1)
         return _Fit(later.flatten(), values.movedim(0, 1).flatten(1), off.flatten())
 
-    def fits(self, choices: _Choices, found: Int[Tensor, "found places"]) -> Iterator[_Fit]:
+    def fits(self, choices: _Choices, found: Int[Tensor, "found columns"]) -> Iterator[_Fit]:
         """The last of some columns as it follows from the others in a choice of rows."""
         found = torch.cat([found[:, :1], found[:, 1:].sort(1).values], 1).unique(dim=0)
         rows = choices.rows
@@ -324,8 +324,8 @@ def _unsigned(keys: Float[Tensor, "*some p 2"]) -> Float[Tensor, "*some p 2"]:
     return keys * keys[..., :1].sign()
 
 
-def _matches(keys: Float[Tensor, "*some p keys"]) -> Int[Tensor, "found places"]:
-    """Places before the last dimension, and two columns that have their keys in common."""
+def _matches(keys: Float[Tensor, "*some p keys"]) -> Int[Tensor, "found columns"]:
+    """Indices before the last dimension, and two columns that have their keys in common."""
     order = keys[..., 0].argsort(stable=True, dim=-1)
     keys = keys.gather(-2, order[..., None].expand_as(keys))
     found = [torch.zeros(0, keys.dim(), dtype=torch.int64)]
@@ -333,6 +333,6 @@ def _matches(keys: Float[Tensor, "*some p keys"]) -> Int[Tensor, "found places"]
         apart = (keys[..., step:, :] - keys[..., :-step, :]).abs()
         if not bool((apart[..., 0] < _CLOSE).any()):
             break
-        *place, at = (apart < _CLOSE).all(-1).nonzero(as_tuple=True)
-        found.append(torch.stack([*place, order[(*place, at)], order[(*place, at + step)]], 1))
+        *before, at = (apart < _CLOSE).all(-1).nonzero(as_tuple=True)
+        found.append(torch.stack([*before, order[(*before, at)], order[(*before, at + step)]], 1))
     return torch.cat(found)

@@ -24,15 +24,15 @@ SHARE = 0.25
 S = TypeVar("S", bound=Totals)
 
 
-def rounded(sums: S, parts: Callable[[], Parts], place: ColumnIndex) -> S:
+def rounded(sums: S, parts: Callable[[], Parts], index: ColumnIndex) -> S:
     """The sums of these rows, each rounded to a step of its own; counts stay as they are.
 
     Args:
         sums: sums of the rows, in the features of a space.
         parts: function that gives the rows part by part; called twice.
-        place: positions of the client's features in that space.
+        index: positions of the client's features in that space.
     """
-    count, total = (side[:, place.places] for side in (sums.count, sums.total))
+    count, total = (side[:, index.positions] for side in (sums.count, sums.total))
     means = total / count.clamp_min(1)
     squares, largest = torch.zeros_like(means), torch.zeros_like(means)
     for rows, y in parts():
@@ -41,10 +41,10 @@ def rounded(sums: S, parts: Callable[[], Parts], place: ColumnIndex) -> S:
         for c in y.unique():
             largest[c] = torch.maximum(largest[c], residuals[y == c].abs().amax(0))
     steps = _step(squares.sqrt(), largest)
-    found = replace(sums, total=_to_multiples(sums.total, place.rows(steps)))
+    found = replace(sums, total=_to_multiples(sums.total, index.rows(steps)))
     if not isinstance(found, Moments):
         return found
-    steps = place.pairs(_steps_of_products(parts(), means, largest.amax(0)))
+    steps = index.pairs(_steps_of_products(parts(), means, largest.amax(0)))
     return replace(found, scatter=_to_multiples(found.scatter, steps))
 
 

@@ -33,24 +33,24 @@ class ColumnIndex:
     """Positions of a client's features among those of a space."""
 
     num_classes: int
-    places: Int[Tensor, " own"]
+    positions: Int[Tensor, " own"]
     width: int
 
     def counts(self, count: Float[Tensor, " classes"]) -> Float[Tensor, "classes p"]:
         """The same number of rows for all own features."""
-        return self.rows(count[:, None].expand(-1, len(self.places)))
+        return self.rows(count[:, None].expand(-1, len(self.positions)))
 
     def rows(self, values: Float[Tensor, "some own"]) -> Float[Tensor, "some p"]:
         """Values of own features, 0 for the others."""
         spread = torch.zeros(len(values), self.width, dtype=torch.float64)
-        return spread.index_copy_(1, self.places, values)
+        return spread.index_copy_(1, self.positions, values)
 
     def pairs(self, values: Float[Tensor, "own own"]) -> Float[Tensor, "p p"]:
         """Values of pairs of own features, 0 for the others."""
-        if len(self.places) == self.width and bool((self.places.diff() == 1).all()):
+        if len(self.positions) == self.width and bool((self.positions.diff() == 1).all()):
             return values
         spread = torch.zeros(self.width, self.width, dtype=torch.float64)
-        spread[self.places[:, None], self.places] = values
+        spread[self.positions[:, None], self.positions] = values
         return spread
 
 
@@ -62,14 +62,14 @@ class Totals:
     total: Float[Tensor, "classes p"]  # Σ h
 
     @classmethod
-    def of_parts(cls, parts: Parts, place: "ColumnIndex") -> "Totals":
+    def of_parts(cls, parts: Parts, index: "ColumnIndex") -> "Totals":
         """Sums of rows that come part by part."""
-        count = torch.zeros(place.num_classes, dtype=torch.float64)
-        total = torch.zeros(place.num_classes, len(place.places), dtype=torch.float64)
+        count = torch.zeros(index.num_classes, dtype=torch.float64)
+        total = torch.zeros(index.num_classes, len(index.positions), dtype=torch.float64)
         for h, y in parts:
-            count += torch.bincount(y, minlength=place.num_classes)
+            count += torch.bincount(y, minlength=index.num_classes)
             total.index_add_(0, y, h.double())
-        return Totals(place.counts(count), place.rows(total))
+        return Totals(index.counts(count), index.rows(total))
 
     @property
     def mean(self) -> Float[Tensor, " p"]:
@@ -85,17 +85,17 @@ class Moments(Totals):
     dof: Float[Tensor, "p p"]  # rows less classes behind each entry
 
     @classmethod
-    def of_parts(cls, parts: Parts, place: "ColumnIndex") -> "Moments":
+    def of_parts(cls, parts: Parts, index: "ColumnIndex") -> "Moments":
         """Sums of one client's rows that come part by part, one part in memory at a time.
 
         The scatter is around the means of all parts; that of the parts so far is moved there.
         """
-        own = len(place.places)
-        count = torch.zeros(place.num_classes, 1, dtype=torch.float64)
-        total = torch.zeros(place.num_classes, own, dtype=torch.float64)
+        own = len(index.positions)
+        count = torch.zeros(index.num_classes, 1, dtype=torch.float64)
+        total = torch.zeros(index.num_classes, own, dtype=torch.float64)
         scatter = torch.zeros(own, own, dtype=torch.float64)
         for h, y in parts:
-            more = torch.bincount(y, minlength=place.num_classes).double()[:, None]
+            more = torch.bincount(y, minlength=index.num_classes).double()[:, None]
             added = torch.zeros_like(total).index_add_(0, y, h.double())
             means = added / more.clamp_min(1)
             residuals = h.double() - means[y]
@@ -107,7 +107,7 @@ class Moments(Totals):
             count, total = count + more, total + added
         dof = (count.sum() - (count > 0).sum()).clamp_min(0).expand(own, own)
         return cls(
-            place.counts(count[:, 0]), place.rows(total), place.pairs(scatter), place.pairs(dof)
+            index.counts(count[:, 0]), index.rows(total), index.pairs(scatter), index.pairs(dof)
         )
 
     def __add__(self, other: "Moments") -> "Moments":
@@ -121,23 +121,23 @@ class Moments(Totals):
         """All sums."""
         return self.count, self.total, self.scatter, self.dof
 
-    def at(self, places: Int[Tensor, " own"]) -> "Moments":
+    def at(self, positions: Int[Tensor, " own"]) -> "Moments":
         """The sums of some features."""
         return Moments(
-            self.count[:, places],
-            self.total[:, places],
-            self.scatter[places][:, places],
-            self.dof[places][:, places],
+            self.count[:, positions],
+            self.total[:, positions],
+            self.scatter[positions][:, positions],
+            self.dof[positions][:, positions],
         )
 
-    def spread(self, places: Int[Tensor, " p"], width: int) -> "Moments":
+    def spread(self, positions: Int[Tensor, " p"], width: int) -> "Moments":
         """The sums with other features, of which nothing is known, between these."""
-        place = ColumnIndex(len(self.count), places, width)
+        index = ColumnIndex(len(self.count), positions, width)
         return Moments(
-            place.rows(self.count),
-            place.rows(self.total),
-            place.pairs(self.scatter),
-            place.pairs(self.dof),
+            index.rows(self.count),
+            index.rows(self.total),
+            index.pairs(self.scatter),
+            index.pairs(self.dof),
         )
 
     def scaled(self, shift: Float[Tensor, " p"], scale: Float[Tensor, " p"]) -> "Moments":
