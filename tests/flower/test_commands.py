@@ -19,7 +19,7 @@ import pytest
 from click import Group
 from typer.main import get_command
 
-from flic.cli.main import app, main
+from flic.cli.main import app
 from flic.flower.ops.deployment import Deployment
 from flic.flower.ops.supernode import free_port
 from flic.flower.silo_folder import SiloFolder
@@ -32,19 +32,12 @@ FLIC = Path(sys.executable).with_name("flic")
 
 
 @pytest.fixture
-def flic(tmp_path, monkeypatch, capsys):
+def flic(flic_here):
     """flic("words"): exit code and all that was printed; never a traceback."""
 
     def run(words):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["flic", *shlex.split(words)])
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code
-        said = capsys.readouterr()
-        return code, said.out + said.err
+        said = flic_here(*shlex.split(words))
+        return said.code, said.out + said.err
 
     return run
 

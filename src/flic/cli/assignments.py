@@ -1,4 +1,4 @@
-"""Options of the form NAME=VALUE about reading a new table; each may be repeated."""
+"""Options about reading a new table; each may be repeated."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -21,6 +21,10 @@ Classes = Annotated[
 Missing = Annotated[
     list[str] | None,
     typer.Option(metavar="COLUMN=VALUE", help='Value that means "not measured"; may be repeated.'),
+]
+Dropped = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COLUMN", help="Column to leave out; may be repeated."),
 ]
 
 

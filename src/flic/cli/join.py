@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flic.cli.assignments import Classes, Missing, missing_values, values_of_classes
+from flic.cli.assignments import Classes, Dropped, Missing, missing_values, values_of_classes
 from flic.cli.check import need_tables
 from flic.cli.fit import show_verdict
 from flic.cli.predict import Encoding
@@ -32,10 +32,7 @@ def join(
     label: Annotated[str, typer.Option(metavar="COLUMN", help="Its label column.")],
     meaning: Classes = None,
     missing: Missing = None,
-    drop: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="Column to leave out; may be repeated."),
-    ] = None,
+    drop: Dropped = None,
     query: Annotated[
         str | None,
         typer.Option(metavar="SQL", help="Query for the rows, if the table is a database."),

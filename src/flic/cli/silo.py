@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from flic.cli.assignments import Classes, Missing, missing_values, values_of_classes
+from flic.cli.assignments import Classes, Dropped, Missing, missing_values, values_of_classes
 from flic.cli.check import Format
 from flic.cli.coordinator import Foreground, need_flower, split_names
 from flic.cli.predict import Out, measure, write_predictions
@@ -69,10 +69,7 @@ def init(
     ] = None,
     meaning: Classes = None,
     missing: Missing = None,
-    drop: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="Column to leave out; may be repeated."),
-    ] = None,
+    drop: Dropped = None,
     ids: Annotated[
         str | None,
         typer.Option(metavar="A,B,…", help="Columns that identify rows; left out."),
