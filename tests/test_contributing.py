@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SMALL = [
+    "method=flic-hl",
     "data.num_clients=4",
     "training.rounds=1",
     "training.local=1 epoch",
@@ -32,9 +33,9 @@ def _add_lines(path: Path, lines: list[str]) -> None:
     text = path.read_text(encoding="utf-8")
     for above, line in pairwise(lines):
         if line.startswith("+"):
-            place = f"\n{above[1:]}\n"
-            assert text.count(place) == 1
-            text = text.replace(place, f"{place}{line[1:]}\n")
+            context = f"\n{above[1:]}\n"
+            assert text.count(context) == 1
+            text = text.replace(context, f"{context}{line[1:]}\n")
     path.write_text(text, encoding="utf-8")
 
 
@@ -52,16 +53,22 @@ def tree(tmp_path_factory) -> Path:
     return tree
 
 
-@pytest.fixture
-def flic(tree, tmp_path):
-    """flic(*words): output of the command, with the examples, in an empty folder."""
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """The folder in which commands run."""
+    return tmp_path_factory.mktemp("used")
+
+
+@pytest.fixture(scope="module")
+def flic(tree, folder):
+    """flic(*words): output of the command, with the examples."""
     paths = [tree / "src", tree / "reproduction"]
     own = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
 
     def call(*words: str) -> str:
         command = [Path(sys.executable).with_name("flic"), *words]
         done = subprocess.run(
-            command, env=own, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
+            command, env=own, cwd=folder, capture_output=True, text=True, check=False, timeout=300
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -69,23 +76,46 @@ def flic(tree, tmp_path):
     return call
 
 
-def test_a_sharing_rule_is_a_file(flic, tree, tmp_path):
-    settings = [
-        word for own in [*SMALL, "training.personalisation=own-bias"] for word in ("--set", own)
-    ]
-    flic("run", str(tree / "experiments" / "demo.toml"), "--out", "run", *settings)
-    assert (tmp_path / "run" / "summary.json").exists()  # an unknown rule would be refused
+@pytest.fixture(scope="module")
+def run(flic, tree, folder):
+    """run("key=value"): bytes that clients send in a small run of the demo with flic-hl."""
+
+    def call(setting: str) -> int:
+        words = [word for own in (*SMALL, setting) for word in ("--set", own)]
+        flic("run", str(tree / "experiments" / "demo.toml"), "--out", setting, *words)
+        rounds = json.loads((folder / setting / "rounds.json").read_text())
+        return sum(record.get("bytes_sent", 0) for record in rounds)
+
+    return call
 
 
-def test_a_table_format_is_a_file_and_an_entry(flic, tmp_path):
+@pytest.fixture(scope="module")
+def usual(run) -> int:
+    """Bytes that clients send without the examples."""
+    return run("seed=0")
+
+
+def test_a_method_is_a_file_and_an_entry(run, usual):
+    assert 0 < run("method=shared-model") != usual
+
+
+def test_an_anchor_scheme_is_a_file_and_an_entry(run, usual):
+    assert 0 < run("training.client_weight=rows") < usual  # some anchors stay at home
+
+
+def test_a_sharing_rule_is_a_file(run, usual):
+    assert 0 < run("training.personalisation=own-bias") < usual  # the bias stays at home
+
+
+def test_a_table_format_is_a_file_and_an_entry(flic, folder):
     for name in ("north", "south"):
         rows = [{"age": 20 + i, "ill": i % 2} for i in range(20)]
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
     flic("init", "wards", "north.jsonl", "south.jsonl", "--label", "ill")
     assert "shared by 2 of 2: age" in flic("check", "wards/federation.toml")
 
 
-def test_a_study_is_a_file(flic, tmp_path):
+def test_a_study_is_a_file(flic, folder):
     assert "Demo: linked features against local" in flic("reproduce", "--list")
     assert "linked" in flic("reproduce", "demo", "--quick", "--out", "demo")
-    assert (tmp_path / "demo" / "demo.csv").exists()
+    assert (folder / "demo" / "demo.csv").exists()

@@ -20,20 +20,17 @@ from flic.methods.flic.response import ByResponse
 from flic.methods.flic.scheme import AnchorScheme, ByClass
 from flic.methods.flic.targets import alignment_loss
 from flic.methods.network import NetworkMethod
-from flic.methods.protocol import (
-    Entry,
-    Population,
-    ServerState,
-    Stack,
-    Visit,
-    VisitContext,
-)
+from flic.methods.protocol import Entry, Population, ServerState, Stack, Visit, VisitContext
 from flic.methods.training import LossInputs
 from flic.networks.descent import Losses, descend
 from flic.seeding import generator
 from flic.shapes import Named, under, unlike_forms
 
-SCHEMES: tuple[type[AnchorScheme], ...] = (ByResponse, ByMetaClass, ByClass)
+SCHEMES: tuple[type[AnchorScheme], ...] = (
+    ByResponse,
+    ByMetaClass,
+    ByClass,
+)
 """Anchor schemes, of which the first that fits is taken; a new one is a file and an entry here."""
 
 
