@@ -1,18 +1,13 @@
-"""Factories of the contract tests: the telling federation, and every way to run it."""
+"""Factories of the contract tests: the telling federation, its engines and its runs."""
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import pytest
-import torch
-from telling import ON_RESPONSES, Ran, Visited, make_federation, make_settings
+from telling import Ran, Visited, engine_of, make_federation, make_settings, run_of
 
 from flic.data.client_data import FederatedData
 from flic.engine.engine import Engine
-from flic.engine.journal import MemoryJournal
-from flic.engine.rounds import Schedule
-from flic.engine.runners import local_rounds, open_jobs
 from flic.method_settings import MethodSettings
 from flic.methods.protocol import Stack
 
@@ -32,40 +27,15 @@ def settings() -> Callable[..., MethodSettings]:
 
 
 @pytest.fixture
-def make_engine(federation, settings) -> Callable[..., Engine]:
+def make_engine() -> Callable[..., Engine]:
     """make_engine(method, data, dtype=, section={...}); the method may be "NAME on responses"."""
-
-    def make(method, data=None, *, dtype=torch.float32, seed=0, **changes) -> Engine:
-        own = settings(**changes)
-        data = data or federation(responses=method.endswith(ON_RESPONSES))
-        method = method.removesuffix(ON_RESPONSES)
-        return Engine.of(method, own, data, seed=seed, dtype=dtype)
-
-    return make
+    return engine_of
 
 
 @pytest.fixture
-def run(make_engine) -> Callable[..., Ran]:
-    """run(method, data, stack_width=, workers=, jobs=, rounds=, ...): a whole run in memory.
-
-    `jobs` opens another way to do jobs for an engine.
-    """
-
-    def make(
-        method, data=None, *, stack_width=100, workers=1, jobs=None, rounds=2, final=True, **more
-    ) -> Ran:
-        engine = make_engine(method, data, **more)
-        journal = MemoryJournal()
-        schedule = Schedule(rounds, 0.6, final, 1)
-        with (jobs or partial(open_jobs, workers=workers))(engine) as opened:
-            steps = list(local_rounds(opened, schedule, journal, stack_width=stack_width).steps())
-        for record in steps:
-            del record["seconds"], record["cpu_seconds"]
-        names = sorted(engine.clients.names)
-        states = dict(zip(names, journal.states(names), strict=True))
-        return Ran(steps, journal.server, {n: s for n, s in states.items() if s is not None})
-
-    return make
+def run() -> Callable[..., Ran]:
+    """run(method, data, stack_width=, rounds=, ...): a whole run in memory."""
+    return run_of
 
 
 @pytest.fixture

@@ -5,9 +5,10 @@ a dimension gives itself away. Nobody holds the last class. "METHOD on responses
 same clients with real responses in place of classes.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,7 +20,9 @@ from flic.data.schema import FeatureSchema
 from flic.data.stacked import StackedData
 from flic.data.task import Classification, Regression
 from flic.engine.engine import Engine
-from flic.engine.journal import Record
+from flic.engine.journal import MemoryJournal, Record
+from flic.engine.rounds import Schedule
+from flic.engine.runners import Jobs, local_rounds, open_jobs
 from flic.method_settings import MethodSettings
 from flic.methods import METHODS
 from flic.methods.network import NetworkMethod
@@ -97,12 +100,23 @@ def make_settings(**changes: Any) -> MethodSettings:
     return MethodSettings.model_validate(merge(TINY, changes))
 
 
-def engine_from(text: str) -> Engine:
-    """The engine of `make_engine` in conftest.py, in double precision, for another process."""
-    method, changes = json.loads(text)
-    data = make_federation(responses=method.endswith(ON_RESPONSES))
-    name, settings = method.removesuffix(ON_RESPONSES), make_settings(**changes)
-    return Engine.of(name, settings, data, seed=0, dtype=torch.float64)
+def engine_of(
+    method: str, data: FederatedData | None = None, *, seed: int = 0, dtype=torch.float32, **changes
+) -> Engine:
+    """The engine of a method, which may be "NAME on responses"."""
+    data = data or make_federation(responses=method.endswith(ON_RESPONSES))
+    own = make_settings(**changes)
+    return Engine.of(method.removesuffix(ON_RESPONSES), own, data, seed=seed, dtype=dtype)
+
+
+def three_of(method: str) -> FederatedData:
+    """Three of the clients, two of them of one space, for what takes long."""
+    return make_federation(order=(0, 1, 4), responses=method.endswith(ON_RESPONSES))
+
+
+def small_engine(method: str) -> Engine:
+    """The engine of a method among three clients, which other processes make too."""
+    return engine_of(method, three_of(method))
 
 
 @dataclass(frozen=True)
@@ -134,6 +148,28 @@ class Ran:
         assert self.states.keys() == other.states.keys()
         for name, state in self.states.items():
             assert_same(state, other.states[name], rtol=rtol)
+
+
+def run_of(
+    method: str,
+    data: FederatedData | None = None,
+    *,
+    jobs: Callable[[Engine], AbstractContextManager[Jobs]] | None = None,
+    stack_width: int = 100,
+    rounds: int = 2,
+    final: bool = True,
+    **more: Any,
+) -> Ran:
+    """A whole run in memory; `jobs` opens a way to do jobs that is not this process."""
+    engine, journal = engine_of(method, data, **more), MemoryJournal()
+    schedule = Schedule(rounds, 0.6, final, 1)
+    with (jobs or partial(open_jobs, workers=1))(engine) as opened:
+        steps = list(local_rounds(opened, schedule, journal, stack_width=stack_width).steps())
+    for record in steps:
+        del record["seconds"], record["cpu_seconds"]
+    names = sorted(engine.clients.names)
+    states = dict(zip(names, journal.states(names), strict=True))
+    return Ran(steps, journal.server, {n: s for n, s in states.items() if s is not None})
 
 
 def _flat(numbers: Mapping[str, Any], prefix: str = "") -> dict[str, float]:

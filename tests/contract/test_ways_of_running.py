@@ -1,7 +1,4 @@
-"""The way of running changes nothing but roundings, and the same run gives the same bits."""
-
-import json
-from contextlib import contextmanager, nullcontext
+"""Stacks and the order of clients change only roundings; the same run gives the same bits."""
 
 import pytest
 import torch
@@ -13,13 +10,7 @@ from telling import (
     ON_RESPONSES,
     PLAIN_DESCENT,
     SINGLE_TOL,
-    engine_from,
 )
-
-from flic.engine.cluster import open_cluster
-from flic.engine.cluster_jobs import Recipe, open_cluster_jobs
-from flic.engine.job_bytes import pack_job, pack_result, read_job, read_result
-from flic.engine.runners import InProcess
 
 UNEVEN = {"embedding": {"latent_dim": 5, "hidden": [7]}, "model": {"hidden_dim": 3}}
 WIDE = {"embedding": {"latent_dim": 64, "hidden": [64]}, "model": {"hidden_dim": 64}}
@@ -60,43 +51,6 @@ def test_stack_width_in_single_precision(run, method, sizes):
 def test_order_of_the_clients_does_not_matter(run, federation, method):
     turned = federation(order=[3, 2, 4, 0, 1], responses=method.endswith(ON_RESPONSES))
     run(method).assert_equals(run(method, turned))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["within-space", "flic-hl" + ON_RESPONSES])
-@pytest.mark.process
-def test_worker_processes_do_not_matter(run, method):
-    run(method, **DOUBLE).assert_agrees(run(method, workers=2, **DOUBLE), rtol=DOUBLE_TOL)
-
-
-class ThroughBytes(InProcess):
-    """Does jobs as a cluster's worker does, from bytes to bytes."""
-
-    def run(self, jobs):
-        for job in jobs:
-            done = self.engine.do(read_job(pack_job(job)))
-            yield read_result(pack_result(done))
-
-
-@pytest.mark.parametrize("method", METHODS_ON_BOTH)
-def test_jobs_and_results_come_out_of_bytes_as_they_went_in(run, method):
-    through = run(method, jobs=lambda engine: nullcontext(ThroughBytes(engine)))
-    run(method).assert_equals(through)
-
-
-@pytest.mark.parametrize("method", ["within-space", "linked", "flic-hl" + ON_RESPONSES])
-def test_a_cluster_does_not_matter(run, cluster, method):
-    @contextmanager
-    def on_cluster(engine):
-        recipe = Recipe(engine_from, json.dumps([method, {}]))
-        with (
-            open_cluster(cluster.address) as opened,
-            open_cluster_jobs(engine, recipe, opened) as jobs,
-        ):
-            yield jobs
-
-    there = run(method, jobs=on_cluster, **DOUBLE)
-    run(method, **DOUBLE).assert_agrees(there, rtol=DOUBLE_TOL)
 
 
 @pytest.mark.parametrize("method", NETWORKS_ON_BOTH)

@@ -4,20 +4,16 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from flwr.supercore.task_identity import TaskIdentity
-from hospitals import Here, make_here, make_silo
 from torch import Tensor
 
 from flic.engine.checkpoint import DiskJournal
 from flic.flower.silo_folder import SiloFolder
+from hospitals import Here, in_a_run, make_here, make_silo
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _in_a_run():
-    """Flower's messages want to know in which run they are made."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("_task_id", "_run_id", "_node_id"):
-            patch.setattr(TaskIdentity, name, 1)
+    with in_a_run():
         yield
 
 

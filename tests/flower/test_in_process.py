@@ -1,26 +1,22 @@
-"""Whole federations in this process: the simulator's result, faults, and what is on the wire."""
+"""Whole federations in this process: faults, and what is on the wire."""
 
 from collections.abc import Callable
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from flwr.app import Array, Context, MetricRecord, RecordDict
 from flwr.common.serde import message_from_proto
 from flwr.proto.message_pb2 import Message as ProtoMessage
-from hospitals import BETWEEN_MACHINES, rows_of
 from wire import inspect_answer, total, words_of
 
-from flic.engine.journal import MemoryJournal
 from flic.errors import FederationError, FlicError
 from flic.flower.announcement import announce
 from flic.flower.log import events
 from flic.flower.messages import RAW
-from flic.flower.ops.benchmark import simulated
 from flic.flower.run_request import is_requested, request_run
 from flic.flower.server_app import app, conduct
-from flic.settings import merge
+from hospitals import rows_of
 
 
 def same(ours, theirs, tolerance=0.0):
@@ -41,80 +37,7 @@ def told(place, name, event):
     return [line for line in events(place.grid.folders[name]) if line["event"] == event]
 
 
-# ---- parity --------------------------------------------------------------------------------
-
-
-def in_the_simulator(place) -> tuple[MemoryJournal, list[str]]:
-    """The same federation in the simulator."""
-    names = [*place.grid.folders]
-    journal = simulated(place.coordinator.settings, [place.silo(name) for name in names])
-    assert len(journal.records) == 5
-    return journal, names
-
-
-#: Descent that follows gradients: in single precision Adam would turn the rounding of a vanishing
-#: one into a whole step, and a stack of three rounds differently from a silo on some processors.
-PLAIN_DESCENT = {"network": {"training": {"optimiser": {"kind": "sgd", "learning_rate": 0.01}}}}
-ROUNDED = 1e-5
-
 REGRESSION = {"task": "regression", "range": (0.0, 10.0), "label": "stay"}
-
-
-SAME = {
-    "class": {},
-    "hidden-layer-by-rows": {"method": "flic-hl", "weights": "rows", "seed": 3},
-    "hetfedrep": {"method": "hetfedrep"},
-    "permuted": {"method": "permuted-anchors"},
-    "fedhenn": {
-        **{"method": "fedhenn", "max_features": 6},
-        "network": {"fedhenn": {"probe_rows": 9}},
-    },
-    "diagonal": {"network": {"anchors": {"covariance": "diagonal"}}},
-    "meta": {"network": {"anchors": {"meta_classes": [0, 0]}}},
-    "all-rows": {"network": {"training": {"batch_size": 500, "final_round": False}}},
-    "responses": REGRESSION,
-}
-
-
-def test_every_method_is_compared_with_the_simulator():
-    """Linked columns are, in test_linked_rounds.py."""
-    compared = {changes.get("method", "flic-class") for changes in SAME.values()}
-    assert compared | {"linked"} == {*BETWEEN_MACHINES}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("changes", SAME.values(), ids=SAME)
-def test_the_result_is_the_simulator_s(here, changes):
-    place = here(**merge(PLAIN_DESCENT, changes))
-    place.go()
-    journal, names = in_the_simulator(place)
-    same(shared(place), journal.server.shared, ROUNDED)
-    for name, state in zip(names, journal.states(names), strict=True):
-        same(private(place, name), state, ROUNDED)
-    scores, expected = (own[-1]["scores"] for own in (records(place), journal.records))
-    for name in names:
-        for figure, value in scores[name].items():
-            assert value == pytest.approx(expected[name][figure], rel=1e-5)
-
-
-def wide(name, columns, rows=48):
-    """Rows of a silo with many columns."""
-    rng = np.random.default_rng(columns)
-    label = np.arange(rows) % 2
-    made = {f"{name}{i}": (rng.normal(size=rows) + 0.2 * label).round(3) for i in range(columns)}
-    return pd.DataFrame({**made, "num": np.where(label, "ill", "well"), "stay": 1.0})
-
-
-@pytest.mark.slow
-def test_silos_of_hundreds_of_columns_have_the_simulator_s_result_too(here):
-    widths = {"north": 300, "south": 411, "east": 640}
-    frames = {name: wide(name, width) for name, width in widths.items()}
-    place = here(frames=frames, **PLAIN_DESCENT)
-    place.go()
-    journal, names = in_the_simulator(place)
-    same(shared(place), journal.server.shared, ROUNDED)
-    for name, state in zip(names, journal.states(names), strict=True):
-        same(private(place, name), state, ROUNDED)
 
 
 def test_silos_are_drawn_by_the_seed(here):

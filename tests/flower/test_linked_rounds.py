@@ -8,7 +8,6 @@ import pytest
 import torch
 from flwr.common.serde import message_from_proto
 from flwr.proto.message_pb2 import Message as ProtoMessage
-from hospitals import COLUMNS, make_here, rows_of
 
 from flic.errors import Damaged, FederationError
 from flic.flower.announcement import announce
@@ -18,47 +17,27 @@ from flic.flower.ops.benchmark import simulated
 from flic.flower.pooling import feature_keys
 from flic.flower.silo_folder import held_out
 from flic.methods.linked.sums import SENT
+from hospitals import (
+    COLUMNS,
+    SALT,
+    WIDE_OPEN,
+    like,
+    linked_frames,
+    make_here,
+    opened,
+    rows_of,
+    state,
+)
 from sealing import sealed
 
-WIDE_OPEN = {"random_features": 24, "max_numbers_per_value": 1e6}
-LINKED = {"method": "linked", "network": {"linked": WIDE_OPEN}, "salt": "0a" * 16}
+LINKED = {"method": "linked", "network": {"linked": WIDE_OPEN}, "salt": SALT}
 NAMES = ["east", "north", "south"]
-
-
-def like(frame, **columns):
-    """Rows with some columns of other silos too."""
-    rng, ill = np.random.default_rng(5), frame["num"] == "ill"
-    made = {name: rng.normal(mean, 5, len(frame)) + 6 * ill for name, mean in columns.items()}
-    return frame.assign(**{name: values.round(3) for name, values in made.items()})
-
-
-def frames_of():
-    """Tables of which age is everybody's, pulse of two, and the other columns are of one."""
-    return {
-        "north": like(rows_of("north"), pulse=70),
-        "south": like(rows_of("south"), age=50),
-        "east": rows_of("east"),
-    }
 
 
 @pytest.fixture
 def linked(here):
     """linked(**settings): a federation of linked columns that has not begun, and tells all."""
-    return lambda **changes: opened(here(**{"frames": frames_of(), **LINKED, **changes}))
-
-
-def opened(place):
-    """Silos that tell as many numbers as they are asked for."""
-    for name in place.grid.folders:
-        if "max_numbers_per_value" not in (place.silo(name).folder / "silo.toml").read_text():
-            state(place, name, max_numbers_per_value=1e6)
-    return place
-
-
-def state(place, name, **keys):
-    """Say more in a silo's silo.toml."""
-    path = place.silo(name).folder / "silo.toml"
-    path.write_text(path.read_text() + "".join(f"{k} = {v!r}\n" for k, v in keys.items()))
+    return lambda **changes: opened(here(**{"frames": linked_frames(), **LINKED, **changes}))
 
 
 def announced(place, name, number):
@@ -72,7 +51,7 @@ def announced(place, name, number):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A federation that is done, with all that was sent."""
-    place = opened(make_here(tmp_path_factory.mktemp("whole"), frames=frames_of(), **LINKED))
+    place = opened(make_here(tmp_path_factory.mktemp("whole"), frames=linked_frames(), **LINKED))
     place.go()
     return place
 
@@ -81,7 +60,7 @@ def whole(tmp_path_factory):
 def without_east(tmp_path_factory):
     """A federation that is done, and in which the silo in the east never was."""
     root = tmp_path_factory.mktemp("without-east")
-    place = opened(make_here(root, frames=frames_of(), names=["north", "south"], **LINKED))
+    place = opened(make_here(root, frames=linked_frames(), names=["north", "south"], **LINKED))
     place.go()
     return place
 
@@ -113,17 +92,9 @@ def answers(place):
 RESPONSES = {"task": "regression", "range": (0.0, 10.0), "label": "stay"}
 
 
-@pytest.mark.parametrize("changes", [{}, RESPONSES], ids=["classes", "responses"])
-def test_four_rounds_give_the_simulator_s_result(linked, changes):
-    place = linked(**changes)
-    place.go()
-    assert [r["round"] for r in records(place)] == [-3, -2, -1, 0]
-    journal = simulated(place.coordinator.settings, [place.silo(name) for name in NAMES])
-    same(place.coordinator.server.shared, journal.server.shared, 1e-6)
-    theirs = journal.records[-1]["scores"]
-    for name, figures in records(place)[-1]["scores"].items():
-        assert figures == {k: theirs[name][k] for k in figures}
-    status = place.coordinator.status()
+def test_four_rounds(whole):
+    assert [r["round"] for r in records(whole)] == [-3, -2, -1, 0]
+    status = whole.coordinator.status()
     assert (status["done"], status["rounds_done"], status["rounds"]) == (True, 4, 4)
     assert {own["last_round"] for own in status["silos"].values()} == {4}
 
@@ -145,7 +116,9 @@ def test_responses_are_pooled_and_predicted(linked):
 
 
 def test_large_responses_do_not_hide_a_map_out_of_proportion(linked):
-    frames = {name: frame.assign(stay=frame["stay"] * 1e5) for name, frame in frames_of().items()}
+    frames = {
+        name: frame.assign(stay=frame["stay"] * 1e5) for name, frame in linked_frames().items()
+    }
     place = linked(**{**RESPONSES, "range": (0.0, 1e6)}, frames=frames)
     place.grid.change = lying(-1, all_but_last_of(MAPPED + "total", 1e3))
     place.go(3)
@@ -193,7 +166,7 @@ def test_a_silo_tells_no_more_numbers_than_its_rows_can_hide_in(here, share):
         **LINKED,
         "network": {"linked": {"random_features": 24, "max_numbers_per_value": share}},
     }
-    place = here(frames=frames_of(), **usual)
+    place = here(frames=linked_frames(), **usual)
     for name in NAMES:
         state(place, name, max_numbers_per_value=share)
     place.go()
@@ -366,7 +339,7 @@ def test_what_leaves_was_announced(whole):
 
 
 def test_a_silo_is_told_which_column_is_unlike_and_which_predictor_serves_it(linked):
-    frames = {n: like(f, a=10, b=20, c=30, d=40, e=50) for n, f in frames_of().items()}
+    frames = {n: like(f, a=10, b=20, c=30, d=40, e=50) for n, f in linked_frames().items()}
     frames["north"] = frames["north"].assign(a=frames["north"]["a"] * 100)
     place = linked(frames=frames, norm_factor=1e6)
     place.go()
@@ -378,7 +351,7 @@ def test_a_silo_is_told_which_column_is_unlike_and_which_predictor_serves_it(lin
 
 def test_a_class_of_few_rows_is_in_no_sum(linked):
     few = rows_of("east", ill=5)  # of which one or two are held out
-    place = linked(frames={**frames_of(), "east": few})
+    place = linked(frames={**linked_frames(), "east": few})
     place.go(2)
     _, sums = [c["update"] for n, c in answers(place) if n == "east"]
     count = np.frombuffer(sums["moments.linked.linear.count"].data, "<f8").reshape(2, -1)
@@ -580,7 +553,7 @@ def test_the_split_depends_on_what_is_in_a_row_and_not_on_the_others(linked):
 
 def test_figures_of_few_held_out_rows_are_not_told(linked):
     few = rows_of("east").groupby("num").head(8)  # of which four are held out
-    place = linked(frames={**frames_of(), "east": few})
+    place = linked(frames={**linked_frames(), "east": few})
     place.go()
     last = records(place)[-1]
     assert "east" in last["active"]
@@ -591,7 +564,7 @@ def test_figures_of_few_held_out_rows_are_not_told(linked):
 def test_a_level_of_few_rows_is_told_by_no_key(linked):
     frames = {
         name: frame.assign(ward=np.where(np.arange(len(frame)) < 3, "rare", "usual"))
-        for name, frame in frames_of().items()
+        for name, frame in linked_frames().items()
     }
     place = linked(frames=frames)
     place.go()

@@ -1,6 +1,7 @@
 """A federation in this process: silos in folders, and messages that pass through protobuf."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -8,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 from flwr.app import Context, Message, RecordDict
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.serverapp import Grid
+from flwr.supercore.task_identity import TaskIdentity
 
 from flic.flower.client_app import app
 from flic.flower.coordinator_folder import Coordinator
@@ -37,6 +40,10 @@ COLUMNS = {
 ROWS = {"north": 44, "south": 61, "east": 37}
 NODES = {"north": 101, "south": 102, "east": 103}
 
+#: Linked columns that hide nothing, and the salt of their names.
+WIDE_OPEN = {"random_features": 24, "max_numbers_per_value": 1e6}
+SALT = "0a" * 16
+
 BETWEEN_MACHINES = [name for name in METHODS if METHODS[name].between_machines]
 
 Change = Callable[[str, int, RecordDict], RecordDict | None]
@@ -57,6 +64,31 @@ def rows_of(name: str, rows: int | None = None, *, ill: int | None = None) -> pd
     made["num"] = np.where(label, "ill", "well")
     made["stay"] = (5 + 3 * label + rng.random(rows)).round(3)
     return pd.DataFrame(made)
+
+
+def like(frame: pd.DataFrame, **columns: float) -> pd.DataFrame:
+    """Rows with some columns of other silos too."""
+    rng, ill = np.random.default_rng(5), frame["num"] == "ill"
+    made = {name: rng.normal(mean, 5, len(frame)) + 6 * ill for name, mean in columns.items()}
+    return frame.assign(**{name: values.round(3) for name, values in made.items()})
+
+
+def linked_frames() -> dict[str, pd.DataFrame]:
+    """Tables of which age is everybody's, pulse of two, and the other columns are of one."""
+    return {
+        "north": like(rows_of("north"), pulse=70),
+        "south": like(rows_of("south"), age=50),
+        "east": rows_of("east"),
+    }
+
+
+@contextmanager
+def in_a_run() -> Iterator[None]:
+    """Flower's messages want to know in which run they are made."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_task_id", "_run_id", "_node_id"):
+            patch.setattr(TaskIdentity, name, 1)
+        yield
 
 
 class HereGrid(Grid):
@@ -165,3 +197,17 @@ def make_here(
             make_silo(root / name, (frames or {}).get(name), label=label)
         coordinator.members.admit(name, NODES[name])
     return Here(folder, HereGrid({name: root / name for name in names}))
+
+
+def state(place: Here, name: str, **keys: Any) -> None:
+    """Say more in a silo's silo.toml."""
+    path = place.silo(name).folder / "silo.toml"
+    path.write_text(path.read_text() + "".join(f"{k} = {v!r}\n" for k, v in keys.items()))
+
+
+def opened(place: Here) -> Here:
+    """Silos that tell as many numbers of linked columns as they are asked for."""
+    for name in place.grid.folders:
+        if "max_numbers_per_value" not in (place.silo(name).folder / "silo.toml").read_text():
+            state(place, name, max_numbers_per_value=1e6)
+    return place
