@@ -194,7 +194,10 @@ def test_a_damaged_checkpoint_is_told_and_the_run_ends_the_same(flic_here, confi
     (tmp_path / "one" / "checkpoints" / "00004.server.safetensors").write_bytes(b"rust")
     said = flic_here("run", "--resume", "one")
     assert said.code == 0
-    assert "is damaged or missing: it is not used; the run goes on from step 3." in said.err
+    assert (
+        "is damaged (its digest is another): it is not used; the run goes on from step 3."
+        in said.err
+    )
     assert (tmp_path / "one" / "rounds.json").read_bytes() == rounds
 
 

@@ -61,6 +61,19 @@ def lose_server_state(folder):
     return path
 
 
+def pipe_as_server_state(folder):
+    """A pipe that nobody writes to would be read for ever."""
+    path = lose_server_state(folder)
+    os.mkfifo(path)
+    return path
+
+
+def endless_client_state(folder):
+    path = lose_client_state(folder)
+    path.symlink_to("/dev/zero")
+    return path
+
+
 DAMAGES = [
     truncate,
     empty,
@@ -69,6 +82,8 @@ DAMAGES = [
     flip_server_state,
     lose_client_state,
     lose_server_state,
+    pipe_as_server_state,
+    endless_client_state,
 ]
 
 

@@ -3,15 +3,18 @@
 import shutil
 from dataclasses import replace
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
-from hospitals import settings_of
 from test_silo import RUN, initial, moved
 
-from flic.errors import Damaged, FederationError
+from flic.errors import Damaged, Diverged, FederationError
 from flic.flower.messages import read_request
 from flic.flower.pooling import LAST, POSITIONS, SUMS, linked_method
+from flic.methods.linked.tuning import Classes
 from flic.methods.protocol import ServerState
+from hospitals import settings_of
 
 LINKED = {"method": "linked", "salt": "0a" * 16, "names": ["east", "north"]}
 TOTAL = "moments.linked.linear.total"
@@ -158,6 +161,39 @@ def test_a_run_whose_folder_was_removed_is_over(liar):
         one.ask(ServerState(-3, {}))
 
 
+def overflowing(server, factor):
+    """Sums that a machine can hold, and under which likelihoods overflow or not by a row's size."""
+    shared = {name: value.clone() for name, value in server.shared.items()}
+    linear = "moments.linked.linear."
+    shared[linear + "count"][:], shared[linear + "dof"][:] = 1e9, 1.0
+    shared[linear + "variance"][:] = 1e-300
+    shared[TOTAL][:] = factor * torch.tensor([[-1e29], [1e29]]).double()
+    peers_alone = [s.mean_weight == s.scatter_weight == float("inf") for s in Classes.pooled]
+    shared["scores.linked.linked"][peers_alone.index(True), 5] = 1.0  # the setting to be used
+    return replace(server, shared=shared)
+
+
+def test_a_request_that_fails_is_one_that_was_answered(liar):
+    """Where made-up units make work fail, that it does tells that a value is above a threshold."""
+    one = liar(3)
+    lie = overflowing(one.next(LAST), 1.0)
+    for _ in range(2):  # the same again tells nothing new
+        with pytest.raises(Diverged):
+            one.ask(lie)
+    with pytest.raises(FederationError, match="answered 'prepare 0'"):
+        one.ask(overflowing(one.next(LAST), 0.5))
+
+
+@pytest.mark.parametrize(("part", "value"), [("count", 1e40), ("dof", -1.0), ("total", 1e300)])
+def test_sums_of_no_rows_are_refused_before_any_work(liar, part, value):
+    one = liar(2)
+    shared = {name: tensor.clone() for name, tensor in one.next(-1).shared.items()}
+    shared[f"moments.linked.linear.{part}"][:] = value
+    with pytest.raises(FederationError, match=r"expected sums over rows"):
+        one.ask(ServerState(-1, shared))
+    assert not one.silo._runs()[0].answers.requests("prepare -1")
+
+
 # ---- networks ------------------------------------------------------------------------------
 
 
@@ -171,6 +207,23 @@ def test_figures_of_a_round_are_told_once(silo):
     with pytest.raises(FederationError, match="answered 'evaluate 1'"):
         east.evaluate(moved(server, 1), settings, run=RUN)
     assert east.evaluate(moved(server, 2), settings, run=RUN)["test_rows"] == told["test_rows"]
+
+
+def test_no_figures_are_told_of_almost_the_same_held_out_rows(silo):
+    """Their difference would be the row that came: its response, or whether it was predicted."""
+    settings, east, told = settings_of(), silo("east"), []
+    frame = pd.concat([pd.read_csv(east.folder / "rows.csv")] * 3, ignore_index=True)
+    frame["age"] += np.arange(len(frame))  # no two are the same
+    for number, rows in enumerate((40, 40, 44, 100)):
+        frame.head(rows).to_csv(east.folder / "rows.csv", index=False)
+        run = f"{number:016d}"
+        east.train(initial(settings), settings, run=run)
+        told.append(east.evaluate(initial(settings), settings, run=run))
+    first, again, almost, many = told
+    assert first["test_rows"] == 10
+    assert again == first  # the same rows may be told of again
+    assert almost == {}
+    assert many["test_rows"] == 25
 
 
 @pytest.mark.parametrize("stage", ["prepare", "evaluate"])

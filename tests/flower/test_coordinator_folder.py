@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hospitals import BETWEEN_MACHINES, settings_of
 
 from flic.engine.rounds import Work
 from flic.errors import ConfigError, Damaged, OtherRun, RunFolderError
@@ -18,6 +17,7 @@ from flic.flower.federation_settings import federation_settings
 from flic.flower.log import LOG, events
 from flic.flower.runner import SiloRunner
 from flic.methods.protocol import Entry, Update
+from hospitals import BETWEEN_MACHINES, settings_of
 from sealing import CHANGES, sealed
 
 NAMES = ["east", "north", "south"]

@@ -106,7 +106,7 @@ def test_a_silo_that_fails_is_named_and_its_reason_stays_at_home(here):
     (place.grid.folders["east"] / "rows.csv").write_text("num,age\nwell,12.345\n")
     place.go(1)
     assert records(place)[-1]["absent"] == {
-        "east": "error 2: DataError; the silo's own log says why"
+        "east": "error 2: no answer; the silo's own log says why"
     }
     assert "has 1 row with a label" in told(place, "east", "failed")[0]["message"]
 

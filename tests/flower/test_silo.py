@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hospitals import rows_of, settings_of
 from safetensors.torch import load_file, save_file
 
 from flic.data.client_data import ClientData, Split
@@ -27,6 +26,7 @@ from flic.methods import build_method
 from flic.methods.protocol import Population, ServerState
 from flic.silos.predicting import evaluate_file
 from flic.tables import Client
+from hospitals import rows_of, settings_of
 
 RUN = "0123456789abcdef"
 
@@ -409,3 +409,12 @@ def test_a_silo_of_few_rows_links_nothing(silo):
         announce(east, settings)
     with pytest.raises(FederationError, match=r"has 28 training rows"):
         east.train(ServerState(-3, {}), settings, "prepare", run=RUN)
+
+
+def test_a_coordinator_cannot_fill_the_disk_with_runs(silo, settings, monkeypatch):
+    monkeypatch.setattr("flic.flower.silo_folder.MOST_RUNS", 2)
+    east = silo("east")
+    for run in ("a" * 16, "b" * 16, "a" * 16):
+        east.train(initial(settings), settings, run=run)
+    with pytest.raises(FederationError, match=r"has 2 runs in .*Move those"):
+        east.train(initial(settings), settings, run="c" * 16)

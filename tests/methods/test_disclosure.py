@@ -11,7 +11,7 @@ from flic.data.task import Classification
 from flic.engine.clients import Clients
 from flic.engine.engine import Engine, Job
 from flic.method_settings import MethodSettings
-from flic.methods.linked.agreement import DETAILS, Agreement
+from flic.methods.linked.agreement import DETAILS, Agreement, columns_of
 from flic.methods.linked.client_sums import ClientSums, apply_map, sent_sums
 from flic.methods.linked.disclosure import (
     DisclosedRows,
@@ -23,6 +23,7 @@ from flic.methods.linked.disclosure import (
 )
 from flic.methods.linked.linked import Linked
 from flic.methods.linked.sums import SENT, ColumnIndex, Layout, Moments
+from flic.methods.linked.tuning import tuning_of
 from flic.methods.protocol import ServerState
 
 CLASSES, SPACE = 2, "ward"
@@ -68,6 +69,11 @@ def test_the_most_that_a_budget_allows_is_told(wanted):
         assert found == (told[-1] if told else None)
 
 
+def values_of(agreed, client, linked):
+    """Values of the first columns, in the client's own units."""
+    return ValuesOfMap.of(agreed, client, range(linked), columns_of(agreed, client.train))
+
+
 @pytest.mark.parametrize("scatter", DETAILS)
 @pytest.mark.parametrize(("rows", "columns"), [(10, 30), (40, 12), (300, 6)])
 @pytest.mark.parametrize("limit", [0.3, 0.5, 2.0])
@@ -75,7 +81,7 @@ def test_all_kinds_of_sums_together_are_within_the_limit(rows, columns, scatter,
     agreed = agreed_among(columns, scatter=scatter, random_features=16, max_numbers_per_value=limit)
     client = silo(rows, columns)
     for linked in range(1, columns + 1):
-        mapped = told_of_map(agreed, client, ValuesOfMap.of(agreed, client, range(linked)))
+        mapped = told_of_map(agreed, client, values_of(agreed, client, linked))
         told = numbers_told(told_detail(agreed, client), width=columns, classes=CLASSES)
         told += numbers_told(mapped, width=16, classes=CLASSES) if mapped else 0
         assert told <= limit * rows * columns
@@ -85,7 +91,7 @@ def test_all_kinds_of_sums_together_are_within_the_limit(rows, columns, scatter,
 
 def test_with_no_limit_everything_that_is_wanted_is_told():
     agreed, client = agreed_among(30), silo(10, 30)
-    values = ValuesOfMap.of(agreed, client, [0])
+    values = values_of(agreed, client, 1)
     assert (told_detail(agreed, client), told_of_map(agreed, client, values)) == ("full", "full")
 
 
@@ -98,26 +104,49 @@ def flags(rows, columns, seed=0):
 
 def test_equal_rows_and_flags_are_less_than_a_value():
     agreed = agreed_among(4, max_numbers_per_value=0.5)
-    found = ValuesOfMap.of(agreed, flags(3000, 4), range(4)).by_class
+    found = values_of(agreed, flags(3000, 4), 4).by_class
     assert set(found.values()) == {16 * 4 / 8}  # sixteen different rows of four bits
-    found = ValuesOfMap.of(agreed, silo(3000, 4), range(4)).by_class
+    found = values_of(agreed, silo(3000, 4), 4).by_class
     assert set(found.values()) == {3000 / CLASSES * 4}
 
 
-@pytest.mark.parametrize("made", [silo, flags])
+def levels(rows, count, seed=0):
+    """A client with a column for each of so many levels of one category."""
+    client = silo(rows, count, seed)
+    own = torch.nn.functional.one_hot(client.train.x.argmax(1), count).float()
+    schema = replace(client.schema, sources=(0,) * count)
+    return replace(client, train=Split(own, client.train.y), schema=schema)
+
+
+def test_levels_of_a_category_are_one_column():
+    """As columns of their own, 16 levels would be 16 eighths of a value, of half a value in all."""
+    agreed = agreed_among(16, max_numbers_per_value=0.5)
+    found = values_of(agreed, levels(3000, 16), 16).by_class
+    assert set(found.values()) == {16 * 4 / 8}  # sixteen different rows of four bits
+
+
+def test_values_are_counted_in_units_that_the_map_sees():
+    """A unit in which all is cut off makes a flag of a number."""
+    agreed, client = agreed_among(4, max_numbers_per_value=0.5), silo(3000, 4)
+    rows = columns_of(agreed, client.train).sign()
+    found = ValuesOfMap.of(agreed, client, range(4), rows).by_class
+    assert set(found.values()) == {16 * 4 / 8}
+
+
+@pytest.mark.parametrize("made", [silo, flags, levels])
 def test_of_columns_that_are_not_known_yet_the_most_values_are_announced(made):
     agreed, client = agreed_among(5, max_numbers_per_value=0.5), made(90, 5)
     for linked, most in enumerate(ValuesOfMap.most(agreed, client), start=1):
-        own = ValuesOfMap.of(agreed, client, range(linked))
+        own = values_of(agreed, client, linked)
         assert most.width == own.width == linked
         assert all(most.by_class[c] >= value for c, value in own.by_class.items())
 
 
-def test_likelihoods_are_told_by_few_digits_where_numbers_are_limited():
+def test_likelihoods_are_told_in_steps_of_what_a_row_can_add():
     wide = [silo(30, 6, seed=i) for i in range(3)]
-    for limit, exact in ((None, True), (0.5, False)):
+    for least, exact in ((1, True), (5, False)):
         settings = MethodSettings.model_validate(
-            {"linked": {"random_features": 8, "max_numbers_per_value": limit}}
+            {"linked": {"random_features": 8, "min_rows": least}}
         )
         clients = Clients(
             FederatedData("wards", Classification(CLASSES), tuple(wide)),
@@ -138,7 +167,11 @@ def test_likelihoods_are_told_by_few_digits_where_numbers_are_limited():
             ]
             if round > -2:
                 assert cv_scores
-            is_short = all(torch.equal(own, own.round(decimals=3)) for own in cv_scores)
+            steps = [
+                own * 30 / tuning_of(Classification(CLASSES), hides_rows=True).worst
+                for own in cv_scores
+            ]  # of 30 rows
+            is_short = all(torch.allclose(own, own.round(), atol=1e-9) for own in steps)
             assert is_short != exact or not cv_scores
 
 
@@ -155,6 +188,15 @@ def test_likelihoods_of_few_rows_are_not_told(rows, tells):
         updates = engine.do(Job("prepare", state, tuple(clients.names), [{}] * 2)).updates
         server = method.aggregate(state, updates)
         assert {u.client: bool(u.entries) for u in updates} == {"silo-1": True, "silo-2": tells}
+
+
+def test_without_squares_none_are_told_of_unlike_features_either():
+    for scatter, told in (("off", False), ("diagonal", True)):
+        agreed, client = agreed_among(3, scatter=scatter), silo(40, 3)
+        sums = sent_sums(agreed, DisclosedRows.of(agreed, client), told_detail(agreed, client))
+        state = {f"moments.{SPACE}.linear.{name}": value for name, value in sums.items()}
+        found = ClientSums(agreed, state, client).told_squares(torch.arange(3))
+        assert bool(found.scatter.any()) == bool(found.dof.any()) == told
 
 
 # ---- what a curious operator can do ---------------------------------------------------------

@@ -255,8 +255,12 @@ class DiskJournal:
         latest = {name: file for c in commits for name, file in c.clients.items()}
         for file in sorted({*latest.values(), _server_file(commits[-1].number)}):
             path = self._folder / file
-            if not path.exists() or digest(path.read_bytes()) != digests.get(file):
-                raise Damaged(f"checkpoint file {path} is damaged or missing")
+            try:
+                is_sound = digest(read_bytes(path)) == digests.get(file)
+            except OSError as error:
+                raise _damaged(path, error) from error
+            if not is_sound:
+                raise _damaged(path, "its digest is another")
         return self._server_state(commits[-1])
 
     def _server_state(self, commit: Commit) -> ServerState:
@@ -267,7 +271,7 @@ class DiskJournal:
         # An empty server state has no tensors but is sound.
         except (SafetensorError, ValueError, KeyError, TypeError) as error:
             raise _damaged(path, error) from error
-        return ServerState(round, load(path.read_bytes()))
+        return ServerState(round, load(read_bytes(path)))
 
     def _set_aside(self, number: int, error: Exception) -> None:
         used = f"step {number - 1}" if number else "the beginning"
@@ -282,7 +286,7 @@ def finished_records(folder: Path) -> list[Record]:
     records: list[Record] = []
     for path in sorted((folder / CHECKPOINTS).glob("[0-9]*.json")):
         try:
-            records.append(Commit.parse(path.read_bytes()).record)
+            records.append(Commit.parse(read_bytes(path)).record)
         except (ValueError, KeyError, TypeError, OSError):
             break
     return records

@@ -25,6 +25,12 @@ log = getLogger("flwr")
 FAILED = 2
 """Flower's code for a client app that could not answer."""
 
+REASON = "no answer; the silo's own log says why"
+"""The same for every failure: of which kind it is may depend on rows."""
+
+LONGEST = 500
+"""Most characters of the coordinator's own words that are kept, or it could fill the disk."""
+
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
@@ -41,7 +47,7 @@ def evaluate(message: Message, context: Context) -> Message:
 def _train(silo: SiloFolder, request: Request) -> Reply:
     started = time.perf_counter()
     if request.refused is not None:
-        note(silo.folder, "refused", round=request.server.round, message=request.refused)
+        note(silo.folder, "refused", round=request.server.round, message=request.refused[:LONGEST])
     server = request.server
     trained = silo.train(server, request.settings, request.stage, run=request.run)
     note(
@@ -74,5 +80,4 @@ def _answer(message: Message, context: Context, work: Callable[[SiloFolder], Rep
         log.error("%s", error, exc_info=not isinstance(error, FlicError))
         if silo is not None:
             note(silo.folder, "failed", message=str(error))
-        reason = f"{type(error).__name__}; the silo's own log says why"
-        return Message(Error(FAILED, reason), reply_to=message)
+        return Message(Error(FAILED, REASON), reply_to=message)

@@ -36,6 +36,7 @@ from flic.methods.linked.link_checks import UNLIKE
 from flic.methods.linked.linked import Linked
 from flic.methods.linked.linked_client import scores_name
 from flic.methods.linked.sums import SENT, Layout, Moments
+from flic.methods.linked.tuning import WORST
 from flic.methods.protocol import Population, ServerState, Update
 from flic.settings import damaged, read_object
 from flic.shapes import Named, stripped, under
@@ -48,7 +49,6 @@ KEY_BYTES = 32
 _KEY = re.compile(rf"[0-9a-f]{{{KEY_BYTES}}}")
 _SUMS = f"moments.{SPACE}.linear."
 _MAPPED = f"moments.{SPACE}.mapped."
-_WORST = -10.0  # the least likelihood that a predictor is given
 _SCORES = tuple(scores_name(name, SPACE) for name in ("own", "linked", "mix"))
 
 POSITIONS = "links.places"
@@ -223,10 +223,10 @@ class Pooling:
                     "expected shares of its own."
                 )
             scores = [e.value for n, e in update.entries.items() if n in _SCORES]
-            if any(bool(((v > 0) | (v < _WORST)).any()) for v in scores):
+            if any(bool(((v > 0) | (v < WORST)).any()) for v in scores):
                 found[update.client] = (
                     f"update of silo {update.client!r} has likelihoods that are none; expected "
-                    f"logarithms from {_WORST:g} to 0."
+                    f"logarithms from {WORST:g} to 0."
                 )
         return found
 

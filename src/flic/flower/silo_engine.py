@@ -12,7 +12,7 @@ from flic.engine.clients import Clients
 from flic.engine.engine import EVALUATE, Engine, Job, JobResult
 from flic.errors import FederationError
 from flic.flower.answers import digest_of_request
-from flic.flower.federation_settings import FederationSettings
+from flic.flower.federation_settings import LARGEST, FederationSettings
 from flic.flower.pooling import FIRST, POSITIONS, SPACE, SUMS, linked_method
 from flic.method_settings import LinkedConfig
 from flic.methods.flic.algorithm import Flic
@@ -22,6 +22,9 @@ from flic.methods.linked.linked_client import LinkedClient
 from flic.methods.linked.sums import SENT
 from flic.methods.protocol import ServerState, Stack, Update, VisitContext
 from flic.shapes import Named, unlike_forms
+
+MOST_ROWS = 1e9
+"""Rows of a class beyond which a federation's sums are not believed."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,18 @@ def refuse_other_shared(silo: str, shared: Named, known: Named) -> None:
         )
 
 
+def _refuse_impossible(silo: str, shared: Named) -> None:
+    """Refuse pooled sums that are of no rows: with such ones, work fails or not by a single row."""
+    for name, value in shared.items():
+        is_count = name.rpartition(".")[2] in ("count", "dof", "pairs")
+        least, most = (0.0, MOST_ROWS) if is_count else (-LARGEST, LARGEST)
+        if not bool(((value >= least) & (value <= most)).all()):  # NaN is not either
+            raise FederationError(
+                f"silo {silo!r} is sent {name!r} with a number below {least:g}, above {most:g} or "
+                "none at all; expected sums over rows. The coordinator is broken, or lies."
+            )
+
+
 def _anchors_of_few(engine: Engine, server: ServerState, least: int) -> set[str]:
     """Names of the anchors for which the silo has rows, but too few to hide one among them."""
     method = engine.method
@@ -168,6 +183,7 @@ class LinkedSiloEngine:
             known = linked_method(linked, self._settings, apart=True).init_server().shared
             known = {**known, POSITIONS: server.shared[POSITIONS]}
             refuse_other_shared(self.client.name, server.shared, known)
+            _refuse_impossible(self.client.name, server.shared)
 
     def leaving(self) -> list[tuple[str, Tensor, int]]:
         """All that may leave: its name, what it looks like, and columns that must be linked."""

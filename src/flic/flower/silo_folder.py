@@ -41,6 +41,9 @@ from flic.tables import Client, SiloTable, load_client
 
 AGREED = "agreed.json"
 
+MOST_RUNS = 100
+"""Runs that lie in a silo's folder at most."""
+
 
 class SiloFolder:
     """One silo: it trains, measures and predicts on its own rows."""
@@ -137,11 +140,11 @@ class SiloFolder:
         step, request = f"prepare {server.round}", engine.request(server)
         positions = engine.positions(server)
         told = self._told(own, answers, step, request, positions)
-        trained = engine.prepare(server)
+        # Before the work: that it fails is an answer too, and may depend on a single row.
         answers.keep(step, request, linked=positions if server.round == SUMS else None)
         if server.round > FIRST:  # keys are of no row
             self.history.keep(told, run=own.folder.name)
-        return trained
+        return engine.prepare(server)
 
     def evaluate(
         self,
@@ -173,12 +176,20 @@ class SiloFolder:
         engine.refuse_other_shared(server)
         request = digest_of_request(server, step)
         answers.refuse_another(step, request)
-        told = answers.figures(step, request)
-        if told is None:
-            is_told = len(own.client.test) >= self.min_rows(own.settings)
-            told = engine.figures(server, own.private(begun, engine)) if is_told else {}
-            answers.keep(step, request, figures=told)
-        return told
+        figures = answers.figures(step, request)
+        if figures is None:
+            answers.keep(step, request)  # before the work, as of sums
+            told = self.history.told_in(own.folder.name)
+            is_told = told is not None and self._are_told(own, told)
+            figures = engine.figures(server, own.private(begun, engine)) if is_told else {}
+            answers.keep(step, request, figures=figures)
+        return figures
+
+    def _are_told(self, own: SiloRun, told: Told) -> bool:
+        """Return whether figures leave: of enough rows, and not of almost an earlier run's."""
+        least = self.min_rows(own.settings)
+        is_almost = self.history.are_almost_held_out(told, own.folder.name, least=least)
+        return len(own.client.test) >= least and not is_almost
 
     def _linked_figures(
         self, own: SiloRun, server: ServerState, holders: Sequence[int]
@@ -189,13 +200,9 @@ class SiloFolder:
         engine, answers = self.linked_engine(own.client, own.settings), own.answers
         known, step, request = engine.known(server), _measured(server), engine.request(server)
         told = self._told(own, answers, step, request, engine.positions(server))
-        own.save_linked(known, holders)
-        least = self.min_rows(own.settings)
-        is_told = len(own.client.test) >= least
-        is_told &= not self.history.are_almost_held_out(told, own.folder.name, least=least)
-        figures = engine.figures(server) if is_told else {}
         answers.keep(step, request)
-        return figures
+        own.save_linked(known, holders)
+        return engine.figures(server) if self._are_told(own, told) else {}
 
     def _refuse_unfinished(self, round: int) -> None:
         if round != LAST:
@@ -289,8 +296,11 @@ class SiloFolder:
         self._refuse_other_than_agreed(settings)
         folder = self.folder / "runs" / run
         if not all((folder / file).exists() for file in (FACTS, ROWS)):
+            self._refuse_endless_runs()
             table, _ = self.read(settings)
             encoded, least = self.encoded(table, settings), self.min_rows(settings)
+            if not settings.sends_sums:  # what sums are of is known once columns are linked
+                self.history.keep(self.history.held_out_of(encoded), run=run)
             SiloRun.create(folder, table, encoded, settings, least=least)
         found = SiloRun.open(folder)
         if found.settings.agreement != settings.agreement:
@@ -299,6 +309,14 @@ class SiloFolder:
                 "network, seed or min_rows; expected those it began with. Begin a new run."
             )
         return found
+
+    def _refuse_endless_runs(self) -> None:
+        """Refuse to begin more runs than a disk should hold: each keeps a copy of the rows."""
+        if len(self._runs()) >= MOST_RUNS:
+            raise FederationError(
+                f"silo {self.name!r} has {MOST_RUNS} runs in {self.folder / 'runs'}; expected "
+                "fewer, since each keeps a copy of the rows. Move those that you do not need away."
+            )
 
     def _refuse_other_than_agreed(self, settings: FederationSettings) -> None:
         """Refuse settings other than those shown at init, for which it was said what leaves."""

@@ -11,7 +11,7 @@ SILO/told/secret            the key of all digests: without it nobody can tell w
 import json
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -26,6 +26,8 @@ from flic.errors import FederationError
 from flic.files import make_folder, parse_json, write_atomically
 from flic.flower.cells import Cells
 from flic.settings import damaged
+from flic.silos.encoding import EncodedSilo, linked_names
+from flic.silos.linked_columns import in_shared_units
 
 SECRET, SECRET_BYTES = "secret", 32
 
@@ -39,7 +41,7 @@ class Told:
     train: Cells
     held_out: Cells
     rows: str  # a digest of all of them
-    beginnings: int = 1  # and how often it was begun anew, as if it were another run
+    beginnings: int = 1  # and how often it told sums, each time as if it were another run
 
     @classmethod
     def of(cls, features: Sequence[str], client: ClientData, *, key: bytes) -> "Told":
@@ -80,6 +82,16 @@ class SumsHistory:
     def rows_of(self, features: Sequence[str], client: ClientData) -> Told:
         """Digests of the rows that a run of this client tells of."""
         return Told.of(features, client, key=self._secret)
+
+    def held_out_of(self, silo: EncodedSilo) -> Told:
+        """Digests of the held-out rows of a run that tells figures alone.
+
+        They are of cells as linked columns have them: a network's are in units of the whole table.
+        """
+        names = linked_names(silo.encoder, silo.declared, silo.name)
+        client = in_shared_units(silo, silo.name)
+        none = client.train.take(torch.zeros(len(client.train), dtype=torch.bool))
+        return replace(self.rows_of(names, replace(client, train=none)), beginnings=0)
 
     def told_in(self, run: str) -> Told | None:
         """Digests of the rows that a run told of; None if it told of none yet."""

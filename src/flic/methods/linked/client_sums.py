@@ -143,7 +143,9 @@ class ClientSums:
     @cached_property
     def _values_of_map(self) -> ValuesOfMap:
         linked = self.is_linked.nonzero().flatten().tolist()
-        return ValuesOfMap.of(self.agreed, self.client, linked)
+        rows = self.scaled(columns_of(self.agreed, self.client.train))
+        rows[:, : self.dim].clamp_(-_CLIP, _CLIP)
+        return ValuesOfMap.of(self.agreed, self.client, linked, rows)
 
     def _mapped_sums(self, detail: Detail) -> Named:
         """Sums that the client sends of its rows under the random map."""
@@ -226,8 +228,12 @@ class ClientSums:
         return others, dof - own_dof
 
     def told_squares(self, features: Int[Tensor, " some"]) -> Moments:
-        """Sums and squares of some of the client's columns, as they would be sent of its rows."""
-        return self._told.at(features).squares(self.agreed.num_classes)
+        """Sums and squares of some of the client's columns, as they are sent of its rows."""
+        found = self._told.at(features).squares(self.agreed.num_classes)
+        if self.detail("linear") == "off":
+            nothing = torch.zeros_like(found.scatter)
+            return Moments(found.count, found.total, nothing, nothing)
+        return found
 
     def _own_squares(
         self, features: Int[Tensor, " some"], there: Int[Tensor, " some"]

@@ -6,6 +6,7 @@ nothing better than chance came back (SECURITY.md). Single rows can be read from
 `methods/linked/hiding.py` prevents that.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -40,8 +41,7 @@ class DisclosedRows:
         rows, least = enough(agreed, client), agreed.settings.min_rows
         taken = client.train if len(rows) == len(client.train) else client.train.take(rows)
         columns, y = columns_of(agreed, taken), class_of(agreed, taken)
-        sources = client.schema.sources or tuple(range(client.schema.dim))
-        sources += (max(sources, default=-1) + 1,) * agreed.responses
+        sources = sources_of(agreed, client)
         if least > 1 and len(rows):
             columns = blurred(columns, y, sources, least=least)
         return cls(client.schema, columns, y, sources, least)
@@ -166,18 +166,30 @@ class ValuesOfMap:
 
     Equal rows are one unknown, since sums count how many of them there are. A column of few
     different values is a part of a value: eight flags have 256 combinations, whose numbers of rows
-    follow from 256 sums, however many rows a class has.
+    follow from 256 sums, however many rows a class has. Features of one column of the table, such
+    as the levels of a category, are counted by their combinations.
     """
 
     width: int  # linked columns, and a response
     by_class: dict[int, float]
 
     @classmethod
-    def of(cls, agreed: Agreement, client: ClientData, linked: Sequence[int]) -> "ValuesOfMap":
-        """Values of these columns of a client, in classes of enough rows."""
-        rows, y = columns_of(agreed, client.train), class_of(agreed, client.train)
-        rows = rows[:, [*linked, *range(client.schema.dim, rows.shape[1])]]
-        return cls(rows.shape[1], {c: _values(rows[y == c]) for c in _large(agreed, client)})
+    def of(
+        cls,
+        agreed: Agreement,
+        client: ClientData,
+        linked: Sequence[int],
+        rows: Float[Tensor, "rows own"],
+    ) -> "ValuesOfMap":
+        """Values of these columns of a client, in classes of enough rows.
+
+        `rows` are the client's as the map sees them: whoever chooses units makes flags of numbers.
+        """
+        own = [*linked, *range(client.schema.dim, rows.shape[1])]
+        rows, y, known = rows[:, own], class_of(agreed, client.train), sources_of(agreed, client)
+        sources = torch.tensor([known[i] for i in own], dtype=torch.int64)
+        values = {c: _values(rows[y == c], sources) for c in _large(agreed, client)}
+        return cls(rows.shape[1], values)
 
     @classmethod
     def most(cls, agreed: Agreement, client: ClientData) -> "list[ValuesOfMap]":
@@ -216,13 +228,28 @@ def told_of_map(
     return within(left, wanted, width=mapped, classes=len(kept)) if kept else None
 
 
-def _values(rows: Float[Tensor, "rows p"]) -> float:
+def sources_of(agreed: Agreement, client: ClientData) -> tuple[int, ...]:
+    """Numbers of the table's columns that a client's columns come from; a response is the last."""
+    sources = client.schema.sources or tuple(range(client.schema.dim))
+    return sources + (max(sources, default=-1) + 1,) * agreed.responses
+
+
+def _values(rows: Float[Tensor, "rows p"], sources: Int[Tensor, " p"]) -> float:
     """Number of values in rows, of which some are equal, or of few different ones."""
-    if not rows.shape[1]:
-        return 0.0
-    is_all = bool((_distinct(rows) == len(rows)).any())
-    distinct = len(rows) if is_all else len(rows.unique(dim=0))
-    return distinct * float(_bits(rows).sum())
+    bits = (_bits_together(rows[:, sources == source]) for source in sources.unique())
+    return _combinations(rows) * sum(bits, 0.0)
+
+
+def _bits_together(rows: Float[Tensor, "rows p"]) -> float:
+    """Values in a row of columns that come from one: no more than their combinations tell."""
+    return min(float(_bits(rows).sum()), math.log2(max(_combinations(rows), 1)) / _BITS)
+
+
+def _combinations(rows: Float[Tensor, "rows p"]) -> int:
+    """Number of different rows."""
+    if not rows.shape[1] or bool((_distinct(rows) == len(rows)).any()):
+        return len(rows)
+    return len(rows.unique(dim=0))
 
 
 def _bits(rows: Float[Tensor, "rows p"]) -> Float[Tensor, " p"]:

@@ -53,9 +53,6 @@ from flic.methods.protocol import (
 from flic.networks.base import Embedding
 from flic.shapes import Named, under
 
-DECIMALS = 3
-"""Decimals of a likelihood if disclosure is limited: thousands of exact ones might hold rows."""
-
 LEAN = 1.0
 """Weight of the pooled cv_scores in each tuning group, as a number of clients."""
 
@@ -158,7 +155,7 @@ class Linked(Method):
         entries = _entries(f"moments.{client.schema.space}.mapped.", known.pool.sent("mapped"))
         predictors: tuple[Predictor, ...] = ("own", "linked")
         cv_scores = {
-            scores_name(name, known.group): self._as_told(known.cv_scores(name))
+            scores_name(name, known.group): self._as_told(known, known.cv_scores(name))
             for name in predictors
         }
         entries |= _entries("", cv_scores)
@@ -169,11 +166,15 @@ class Linked(Method):
 
     def _mix_scores(self, server: ServerState, client: ClientData) -> dict[str, Entry]:
         known = LinkedClient(self.agreed, server.shared, client)
-        return _entries("", {scores_name("mix", known.group): self._as_told(known.mix_scores())})
+        mixes = self._as_told(known, known.mix_scores())
+        return _entries("", {scores_name("mix", known.group): mixes})
 
-    def _as_told(self, cv_scores: Tensor) -> Tensor:
-        limited = self.agreed.settings.max_numbers_per_value is not None
-        return cv_scores.round(decimals=DECIMALS) if limited else cv_scores
+    def _as_told(self, known: LinkedClient, cv_scores: Tensor) -> Tensor:
+        """Scores in steps of the most that one row can add to them, where rows are to be hidden."""
+        if self.agreed.settings.min_rows == 1:
+            return cv_scores
+        step = -known.tuning.worst / len(known.truth)
+        return ((cv_scores / step).round() * step).clamp_min(known.tuning.worst)
 
     def explain(self, server: ServerState) -> list[str]:
         return [self._explain(server.shared, group) for group in self._groups]

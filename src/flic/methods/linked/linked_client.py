@@ -52,7 +52,7 @@ class LinkedClient:
         self, agreed: Agreement, shared: Named, client: ClientData, sent: Sent | None = None
     ) -> None:
         self.agreed, self.shared, self.client = agreed, shared, client
-        self.tuning = tuning_of(agreed.task)
+        self.tuning = tuning_of(agreed.task, hides_rows=agreed.settings.min_rows > 1)
         self.pool = ClientSums(agreed, shared, client, sent)
         self.group = agreed.group(client.schema.space)
         self.held = torch.tensor(client.classes)

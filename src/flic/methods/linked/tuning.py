@@ -20,6 +20,12 @@ PREDICTORS: tuple[Predictor, ...] = ("own", "linked", "mapped")
 
 WEIGHTS = [(a / 4, b / 4, (4 - a - b) / 4) for a in range(5) for b in range(5 - a)]  # of PREDICTORS
 
+WORST = -10.0
+"""Least score of a row: a hopeless one must not outvote all others."""
+
+_WORST_TOLD = -4.0
+"""The same of a likelihood that is sent in steps of what a row can add: less makes finer steps."""
+
 _EVER = float("inf")
 _LEANING = list(product((2.0, 8.0, 32.0, _EVER), (30.0, _EVER)))  # τ, ν
 
@@ -31,6 +37,9 @@ class Tuning(ABC):
     pooled: ClassVar[Sequence[Shrinkage]]
     temperatures: ClassVar[Sequence[float]]  # factors on the scores
     word: ClassVar[str]  # name of the score
+
+    def __init__(self, *, worst: float = WORST) -> None:
+        self.worst = worst  # score of a row, at least
 
     def grid(self, name: Predictor) -> int:
         """Number of settings; the linked predictor has each with and without private features."""
@@ -72,8 +81,7 @@ class Classes(Tuning):
     def score(self, scores: Tensor, truth: Tensor) -> Tensor:
         # Only the answer for the true class, which is a third of the work.
         of_truth = scores[..., torch.arange(len(truth)), truth] - scores.logsumexp(-1)
-        # A single hopeless row must not outvote all others.
-        return of_truth.clamp_min(-10.0).mean(-1)
+        return of_truth.clamp_min(self.worst).mean(-1)
 
 
 class Responses(Tuning):
@@ -88,9 +96,11 @@ class Responses(Tuning):
         return scores
 
     def score(self, scores: Tensor, truth: Tensor) -> Tensor:
-        return -(scores[..., 0] - truth).square().clamp_max(10.0).mean(-1)
+        return (-(scores[..., 0] - truth).square()).clamp_min(self.worst).mean(-1)
 
 
-def tuning_of(task: Task) -> Tuning:
-    """The tuning for a task."""
-    return Classes() if isinstance(task, Classification) else Responses()
+def tuning_of(task: Task, *, hides_rows: bool = False) -> Tuning:
+    """The tuning for a task; `hides_rows` if scores leave in steps of what a row can add."""
+    if isinstance(task, Classification):
+        return Classes(worst=_WORST_TOLD if hides_rows else WORST)
+    return Responses()
