@@ -10,6 +10,7 @@ import pytest
 from flic.errors import ConfigError
 from flic.flower.pooling import SPACE
 from flic.silos import folder as folders
+from flic.silos.candidates import LINKED
 from flic.silos.encoding import encode, linked_spaces
 from flic.silos.estimator import SiloClassifier, estimator_of
 from flic.silos.estimator_models import LinearModel
@@ -17,7 +18,7 @@ from flic.silos.fit_settings import FitSettings
 from flic.silos.fitted import FittedClient
 from flic.silos.fitting import fit
 from flic.silos.joining import join
-from flic.silos.linked_columns import JoinedLinked, LinkedColumns
+from flic.silos.linked_columns import JoinedLinked
 from flic.silos.model import Features
 from flic.silos.models import LinkedModel
 from flic.tables import Labelling, client_from_frame, tables_from_frames
@@ -136,7 +137,7 @@ def _kept_linked(fitted, table) -> LinkedModel:
     frames["clinic 4"] = clinic(4, own=True)
     tables = tables_from_frames(frames, label="ill", labels={"well": (0,), "ill": (1,)}).tables
     rows = {t.name: (np.arange(len(t)), np.arange(0)) for t in tables}
-    learned = LinkedColumns().learn(encode(tables, fitted.task, rows), SETTINGS, seed=0)
+    learned = LINKED.learn(encode(tables, fitted.task, rows), SETTINGS, seed=0)
     model = learned.models[table.name]
     assert isinstance(model, LinkedModel)
     return model

@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 
 from flic.data.task import Classification, Regression
+from flic.silos.candidates import LINKED
 from flic.silos.encoding import encode, linked_features
 from flic.silos.fit_settings import FitSettings
-from flic.silos.linked_columns import LinkedColumns, explanations
+from flic.silos.linked_columns import explanations
 from flic.tables import Column, Declared, SiloTable
 
 SETTINGS = FitSettings(network={"linked": {"random_features": 16}})
@@ -32,7 +33,7 @@ def encoded(tables):
 def scores(tables):
     """Held-out scores of every served client."""
     together = encoded(tables)
-    models = LinkedColumns().learn(together, SETTINGS, seed=0).models
+    models = LINKED.learn(together, SETTINGS, seed=0).models
     rows = {silo.name: silo.held_out for silo in together.silos}
     return {name: model.predict(rows[name]) for name, model in models.items()}
 
@@ -62,14 +63,14 @@ def test_another_name_and_unit_change_nothing(plain):
 
 def test_without_the_links_nobody_learns_from_it(plain):
     apart = replace(in_pounds(plain[0]), declared=Declared())
-    served = LinkedColumns().served(encoded([apart, *plain[1:]]))
+    served = LINKED.served(encoded([apart, *plain[1:]]))
     assert served == ["b", "c"]
 
 
 def test_an_unlinked_column_is_private(plain):
     declared = Declared(unlinked=("weight", "height"))
     tables = [replace(plain[0], declared=declared), *plain[1:]]
-    assert LinkedColumns().served(encoded(tables)) == ["b", "c"]
+    assert LINKED.served(encoded(tables)) == ["b", "c"]
 
 
 def test_columns_of_one_name_and_two_kinds_are_not_linked():
@@ -135,7 +136,7 @@ def test_responses_are_pooled_whatever_a_column_is_called():
     found = []
     for first in (tables[0], in_pounds(tables[0])):
         together = encode([first, *tables[1:]], Regression(-300.0, 100.0), rows)
-        models = LinkedColumns().learn(together, SETTINGS, seed=0).models
+        models = LINKED.learn(together, SETTINGS, seed=0).models
         found.append([models[s.name].predict(s.held_out) for s in together.silos])
     y = np.concatenate([t.y[16:] for t in tables])
     error = np.concatenate(found[0])[:, 0] - y
@@ -149,7 +150,7 @@ def test_responses_are_pooled_whatever_a_column_is_called():
 
 def told(tables):
     together = encoded(tables)
-    learned = LinkedColumns().learn(together, SETTINGS, seed=0)
+    learned = LINKED.learn(together, SETTINGS, seed=0)
     return explanations(together, SETTINGS, learned.linked)
 
 

@@ -11,9 +11,12 @@ from wards import SETTINGS, ward, wards
 
 import flic
 from flic.data.task import Classification
+from flic.engine.engine import stack_of
 from flic.errors import Damaged
+from flic.methods import METHODS
+from flic.silos.candidate import Candidate
 from flic.silos.candidates import CANDIDATES
-from flic.silos.column_views import linked_columns
+from flic.silos.column_views import linked_columns, own_columns, pooled_columns
 from flic.silos.encoding import linked_features
 from flic.silos.estimator_models import BoostedModel, LinearModel
 from flic.silos.evaluator import Evaluator
@@ -52,6 +55,29 @@ def models_of(evaluator, encoded, name):
         weights[silo.name] = dict.fromkeys(able, 1 / len(able))
     warm = {"lda": 0.5, "flic": 2.0} if isinstance(encoded.task, Classification) else {}
     return mixed(learned, warm, weights, encoded.task)
+
+
+EXPORTING = ("lda", "logistic", "ridge", "boosting", "fedavg", "flic-hl", "linked")
+
+
+@pytest.mark.parametrize("method", EXPORTING)
+def test_an_exported_model_predicts_as_its_method_does(evaluators, method):
+    task = METHODS[method].tasks[0]
+    evaluator, view = evaluators[task], pooled_columns if method == "linked" else own_columns
+    rows = {t.name: (np.arange(40), np.arange(40, 60)) for t in evaluator.federation.tables}
+    encoded, candidate = evaluator.encode(rows), Candidate("tried", "a method", method, view)
+    models = candidate.learn(encoded, evaluator.settings, seed=0).models
+    run = candidate.simulate(encoded, evaluator.settings, seed=0)
+    clients, own = run.engine.clients, run.engine.method
+    for silo in encoded.silos:
+        names, [state] = [silo.name], run.journal.states([silo.name])
+        stack = stack_of(clients, own, names, [state])
+        data, test = clients.stacked_data(names), clients[silo.name].test
+        [expected] = own.predict(run.server, stack, data, [test])
+        if task == "classification":
+            expected = expected.double().log_softmax(1)
+        found = models[silo.name].predict(silo.held_out)
+        np.testing.assert_allclose(found, expected.numpy(), atol=1e-4)
 
 
 @pytest.mark.parametrize(("task", "name"), ABLE)

@@ -11,8 +11,7 @@ from flic.method_settings import LinkedConfig
 from flic.methods.linked.agreement import Agreement
 from flic.methods.linked.client_sums import sent_sums
 from flic.methods.linked.disclosure import DisclosedRows, told_detail
-from flic.silos.encoding import encode
-from flic.silos.linked_columns import in_shared_units
+from flic.silos.encoding import encode, in_shared_units
 from flic.tables import tables_from_frames
 
 

@@ -35,12 +35,19 @@ from flic.flower.pooling import KEY_BYTES, LAST, SPACE, feature_keys
 from flic.flower.silo_engine import SiloEngine
 from flic.methods.linked.hiding import rare_indicators
 from flic.methods.linked.linked_client import LinkedClient
+from flic.methods.protocol import Exported
 from flic.settings import damaged
 from flic.shapes import Named, stripped, unlike_forms
 from flic.silos.candidates import FLIC
-from flic.silos.encoding import EncodedSilo, linked_features, linked_names
+from flic.silos.encoding import (
+    EncodedSilo,
+    in_own_units,
+    in_shared_units,
+    linked_features,
+    linked_names,
+)
 from flic.silos.fitted import FittedClient
-from flic.silos.linked_columns import in_own_units, in_shared_units, sentences
+from flic.silos.linked_columns import sentences
 from flic.silos.model import Saved
 from flic.silos.models import (
     LinkedModel,
@@ -175,8 +182,8 @@ class SiloRun:
             "notes": sentences({self.name: self.encoder}, {self.name: known}),
         }
         write_json(self.folder / LINKS, told)
-        own = in_own_units(known.model(), silo)
-        write_atomically(_state(self.folder, LAST), _packed(own))
+        own = in_own_units(Exported("linked", known.model()), silo)
+        write_atomically(_state(self.folder, LAST), _packed(own.tensors))
 
     @property
     def links(self) -> dict[str, int]:

@@ -10,10 +10,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flic.data.client_data import Split
+from flic.data.client_data import ClientData, Split
+from flic.data.schema import FeatureSchema
 from flic.data.stacked import StackedData, StackedRows
 from flic.methods.protocol import (
     Entry,
+    Exported,
     ServerState,
     Stack,
     Stage,
@@ -28,6 +30,7 @@ from flic.methods.protocol import (
 from flic.methods.training import NetworkTraining
 from flic.networks.head import mask_to_own_classes
 from flic.seeding import generator
+from flic.shapes import Named
 
 TRIMMED_FROM = 5
 """Least number of holders for which `training.average = "auto"` leaves out extremes."""
@@ -136,3 +139,13 @@ class NetworkMethod(NetworkTraining):
                 scores = mask_to_own_classes(scores, held[:, :-1])
             scores = data.task.decode(scores)
         return [scores[i, :n] for i, n in enumerate(rows.counts)]
+
+    def export(self, server: ServerState, client: ClientData, state: Named | None) -> Exported:
+        shared = self.shared_with(client.schema, server.shared)
+        private = {f"private.{name}": value for name, value in (state or {}).items()}
+        return Exported("network", {**private, **{f"shared.{n}": v for n, v in shared.items()}})
+
+    def shared_with(self, schema: FeatureSchema, shared: Named) -> Named:
+        """Shared tensors that a client predicts with: all."""
+        del schema
+        return shared

@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -168,6 +168,15 @@ class Step:
         return any(stage.sends for stage in self.stages)
 
 
+@dataclass(frozen=True)
+class Exported:
+    """A client's model after a run: all that it predicts with, and no row of anyone."""
+
+    kind: Literal["network", "linear", "boosting", "linked"]
+    tensors: Named = field(default_factory=dict[str, Tensor])
+    estimator: Any = None  # of scikit-learn, where tensors cannot say it
+
+
 class Method(ABC):
     """One method of training: its stages, their order, and its predictions."""
 
@@ -224,6 +233,10 @@ class Method(ABC):
         self, server: ServerState, stack: Stack, data: StackedData, splits: Sequence[Split]
     ) -> list[Float[Tensor, "rows outputs"]]:
         """Class scores of each client's rows, −∞ for classes it does not hold; or responses."""
+
+    @abstractmethod
+    def export(self, server: ServerState, client: ClientData, state: Named | None) -> Exported:
+        """The client's model, from the shared part and its own; `state` is None without any."""
 
 
 def check_update(server: ServerState, update: Update, fixed: frozenset[str] = frozenset()) -> None:

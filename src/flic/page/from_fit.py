@@ -9,10 +9,9 @@ from flic.engine.traffic import ClientTraffic
 from flic.method_settings import Scatter
 from flic.notation import counted
 from flic.page.contents import Gain, Gains, Measure, Report, Round, VerdictRow
-from flic.silos.candidates import CANDIDATES, FLIC
+from flic.silos.candidates import CANDIDATES, FLIC, LINKED
 from flic.silos.fitted import FittedFederation
 from flic.silos.folder import load
-from flic.silos.linked_columns import LinkedColumns
 from flic.silos.measures import HIGHER_IS_BETTER
 from flic.silos.verdict import ClientVerdict, Verdict
 
@@ -125,7 +124,7 @@ def _senders(fitted: FittedFederation) -> set[str]:
 def _traffic_notes(fitted: FittedFederation) -> list[str]:
     """Notes on the contents of the traffic, and on what it discloses."""
     told, senders = [], _senders(fitted)
-    if LinkedColumns.name in senders:
+    if LINKED.name in senders:
         is_regression = isinstance(fitted.task, Regression)
         means = "means and that of the response" if is_regression else "class means"
         spread = SPREAD[fitted.settings.method.linked.scatter]
@@ -138,7 +137,7 @@ def _traffic_notes(fitted: FittedFederation) -> list[str]:
 def _never_left(fitted: FittedFederation) -> list[str]:
     """Data that stayed at the clients; less where sums of columns were sent."""
     senders, own = _senders(fitted), fitted.report_data.never_left
-    if LinkedColumns.name in senders:
+    if LINKED.name in senders:
         kept = [
             "single rows and their labels",
             "of columns that are not linked, usual values and all else that the fitted encoders "

@@ -1,10 +1,21 @@
-"""Views of the clients' columns: the encoded columns that each client gives to a network."""
+"""Views of the clients' columns: the encoded columns that each client gives to a method."""
 
 from collections import Counter
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 
-from flic.silos.encoding import EncodedFederation, EncodedSilo, linked_features, linked_spaces
+from flic.data.client_data import ClientData
+from flic.method_settings import MethodSettings
+from flic.methods.protocol import Exported
+from flic.silos.encoding import (
+    EncodedFederation,
+    EncodedSilo,
+    in_own_units,
+    in_shared_units,
+    in_space,
+    linked_features,
+    linked_spaces,
+)
 from flic.tables.table import Column
 
 
@@ -14,6 +25,26 @@ class Columns:
 
     space: str
     inputs: tuple[int, ...]
+
+    def client(self, silo: EncodedSilo, settings: MethodSettings) -> ClientData:
+        """The client with these columns alone."""
+        del settings
+        return in_space(silo, self.inputs, self.space)
+
+    def in_own_units(self, exported: Exported, silo: EncodedSilo) -> Exported:
+        """A model of these columns, for the client's encoded rows."""
+        del silo
+        return exported
+
+
+class SharedUnits(Columns):
+    """Columns in units that mean the same at every client."""
+
+    def client(self, silo: EncodedSilo, settings: MethodSettings) -> ClientData:
+        return in_shared_units(silo, self.space, least=settings.linked.min_rows)
+
+    def in_own_units(self, exported: Exported, silo: EncodedSilo) -> Exported:
+        return in_own_units(exported, silo)
 
 
 View = Callable[[EncodedFederation], dict[str, Columns]]
@@ -52,6 +83,13 @@ def same_columns(encoded: EncodedFederation) -> dict[str, Columns]:
         for number, names in enumerate(groups)
         for name in names
     }
+
+
+def pooled_columns(encoded: EncodedFederation) -> dict[str, Columns]:
+    """All columns of clients that have one in common with another, in shared units."""
+    own = own_columns(encoded)
+    spaces = linked_spaces({silo.name: linked_features(silo)[0] for silo in encoded.silos})
+    return {client: SharedUnits(space, own[client].inputs) for client, space in spaces.items()}
 
 
 def linked_columns(encoded: EncodedFederation) -> dict[str, Columns]:

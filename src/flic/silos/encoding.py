@@ -11,6 +11,8 @@ import torch
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.task import Task
+from flic.methods.linked.hiding import rare_indicators
+from flic.methods.protocol import Exported
 from flic.silos.model import Features
 from flic.tables.declared import Declared
 from flic.tables.encoder import TableEncoder
@@ -152,3 +154,29 @@ def in_space(silo: EncodedSilo, inputs: Sequence[int], space: str) -> ClientData
         validation=Split(client.validation.x[:, picked], client.validation.y),
         test=Split(client.test.x[:, picked], client.test.y),
     )
+
+
+def in_own_units(exported: Exported, silo: EncodedSilo) -> Exported:
+    """A model for rows in shared units, converted to the client's own units.
+
+    (f x + o − m) / s = (x − (m − o)/f) / (s/f)
+    """
+    _, factor, offset = linked_features(silo)
+    shift, scale = (exported.tensors[name] for name in ("shift", "scale"))
+    own = {"shift": (shift - offset) / factor, "scale": scale / factor}
+    return replace(exported, tensors={**exported.tensors, **own})
+
+
+def in_shared_units(silo: EncodedSilo, space: str, *, least: int = 1) -> ClientData:
+    """The client with its columns under their shared names, in the shared units.
+
+    A level or a gap in fewer than `least` of its rows is kept private.
+    """
+    names, factor, offset = linked_features(silo)
+    client = silo.plain
+    rare = rare_indicators(client.train.x, least=least).tolist()
+    names = [f"{n}, at {silo.name} alone" if r else n for n, r in zip(names, rare, strict=True)]
+    train = Split((client.train.x * factor + offset).float(), client.train.y)
+    test = Split((client.test.x * factor + offset).float(), client.test.y)
+    schema = FeatureSchema(space, tuple(names), sources=silo.encoder.source_numbers)
+    return replace(client, schema=schema, train=train, test=test)

@@ -20,12 +20,12 @@ from torch import Tensor
 from flic.data.task import Classification, Regression, Task
 from flic.errors import ConfigError
 from flic.notation import counted
-from flic.silos.candidate import Candidate
-from flic.silos.candidates import CANDIDATES, FLIC
+from flic.silos.candidate import Learner
+from flic.silos.candidates import CANDIDATES, FLIC, LINKED
 from flic.silos.encoding import encode
 from flic.silos.fit_settings import FitSettings
 from flic.silos.fitted import FittedClient, FittedFederation, formed_rows, scores_of
-from flic.silos.linked_columns import JoinedLinked, LinkedColumns
+from flic.silos.linked_columns import JoinedLinked
 from flic.silos.mixing import Mix
 from flic.silos.model import Model
 from flic.silos.models import LinkedModel, MixModel, NetworkModel
@@ -89,7 +89,7 @@ class _Silo(BaseEstimator):
             return int(given)
         return int(check_random_state(given).randint(2**31))
 
-    def _candidate(self, method: str, model: Model | None, task: Task) -> Candidate:
+    def _candidate(self, method: str, model: Model | None, task: Task) -> Learner:
         """The candidate that learns `model` again."""
         if method not in CANDIDATES or task.name not in CANDIDATES[method].tasks:
             able = [name for name, c in CANDIDATES.items() if task.name in c.tasks]
@@ -105,7 +105,7 @@ class _Silo(BaseEstimator):
             if method == Mix.name:
                 return self._mix(model, task)
             model = next((part.model for part in model.parts if part.candidate == method), None)
-        if method == LinkedColumns.name:
+        if method == LINKED.name:
             linked = self._linked(model, task)
             if linked is not None:
                 return linked

@@ -9,19 +9,24 @@ import torch
 
 from flic.data.task import Regression, Task
 from flic.errors import Damaged
-from flic.methods.baselines.estimators import PooledLda
+from flic.methods.protocol import Exported
 from flic.notation import counted
-from flic.silos.model import Features, Model, Saved, log_probabilities
+from flic.silos.model import Features, MethodModel, Origin, Saved, log_probabilities
 
 
 @dataclass(frozen=True, eq=False)
-class LinearModel(Model):
+class LinearModel(MethodModel):
     """Scores x W + b: discriminant analysis, or ridge regression."""
 
     kind: ClassVar[str] = "linear"
     weights: np.ndarray  # [features, outputs]
     bias: np.ndarray  # [outputs], −∞ for classes not held
     is_regression: bool
+
+    @classmethod
+    def of(cls, exported: Exported, origin: Origin) -> "LinearModel":
+        weights, bias = (exported.tensors[name].numpy() for name in ("weights", "bias"))
+        return cls(weights, bias, isinstance(origin.task, Regression))
 
     def predict(self, rows: Features) -> np.ndarray:
         scores = rows.standard.astype(float) @ self.weights + self.bias
@@ -45,34 +50,9 @@ class LinearModel(Model):
             )
         return cls(weights, bias, isinstance(task, Regression))
 
-    @classmethod
-    def of_lda(cls, fitted: PooledLda, task: Task) -> "LinearModel":
-        """Discriminant analysis; classes that a client does not hold get −∞."""
-        outputs = task.num_outputs
-        weights = np.zeros((len(fitted.weights_), outputs))
-        bias = np.full(outputs, -np.inf)
-        weights[:, fitted.classes_], bias[fitted.classes_] = fitted.weights_, fitted.bias_
-        return cls(weights, bias, is_regression=False)
-
-    @classmethod
-    def of_ridge(cls, fitted: Any, task: Task) -> "LinearModel":
-        """Ridge regression behind a scaler, which becomes part of the weights."""
-        del task  # a regression has one output
-        scaler, ridge = fitted
-        weights = np.asarray(ridge.coef_) / scaler.scale_
-        bias = np.asarray(ridge.intercept_) - scaler.mean_ @ weights
-        return cls(weights[:, None], bias[None], is_regression=True)
-
-    @classmethod
-    def of_one_class(cls, label: int, features: int, outputs: int) -> "LinearModel":
-        """Always the given class, the only one among the training rows."""
-        bias = np.full(outputs, -np.inf)
-        bias[label] = 0.0
-        return cls(np.zeros((features, outputs)), bias, is_regression=False)
-
 
 @dataclass(frozen=True, eq=False)
-class BoostedModel(Model):
+class BoostedModel(MethodModel):
     """Gradient boosted trees of scikit-learn."""
 
     kind: ClassVar[str] = "boosting"
@@ -84,6 +64,10 @@ class BoostedModel(Model):
     num_outputs: int
     is_regression: bool
     source: bytes = b""  # the file it was read from; skops writes the same trees differently
+
+    @classmethod
+    def of(cls, exported: Exported, origin: Origin) -> "BoostedModel":
+        return cls._of_trees(exported.estimator, origin.task)
 
     def predict(self, rows: Features) -> np.ndarray:
         x = rows.standard
@@ -113,9 +97,8 @@ class BoostedModel(Model):
                 f"a boosted model cannot be read ({error}); expected the file that flic wrote. "
                 "Fit the federation again."
             ) from error
-        return replace(cls.of_trees(estimator, task), source=saved.trees)
+        return replace(cls._of_trees(estimator, task), source=saved.trees)
 
     @classmethod
-    def of_trees(cls, fitted: Any, task: Task) -> "BoostedModel":
-        """Gradient boosting of scikit-learn."""
+    def _of_trees(cls, fitted: Any, task: Task) -> "BoostedModel":
         return cls(fitted, task.num_outputs, isinstance(task, Regression))

@@ -13,7 +13,7 @@ import numpy as np
 
 from flic.data.task import Classification, TaskName
 from flic.engine.runners import open_workers
-from flic.silos.candidate import Candidate, Learned
+from flic.silos.candidate import Learned, Learner
 from flic.silos.candidates import CANDIDATES
 from flic.silos.choice import (
     CandidatePrior,
@@ -69,7 +69,7 @@ class Evaluator:
 
     federation: TableFederation
     settings: FitSettings
-    offered: Mapping[str, Candidate] = field(default_factory=lambda: CANDIDATES)
+    offered: Mapping[str, Learner] = field(default_factory=lambda: CANDIDATES)
     before: Prior | None = None
     cache: FitCache | None = None  # keeps predictions, if given
 
@@ -96,7 +96,7 @@ class Evaluator:
         }
         return {name: own for name, own in clients.items() if own}
 
-    def learn(self, candidate: Candidate, encoded: EncodedFederation, *, seed: int) -> Learned:
+    def learn(self, candidate: Learner, encoded: EncodedFederation, *, seed: int) -> Learned:
         """One candidate's models of the clients it serves.
 
         A client that has nothing in common with its peers in these rows gets a linear model alone.
@@ -104,9 +104,11 @@ class Evaluator:
         served, able = self.served[candidate.name], candidate.served(encoded)
         learned = candidate.learn(encoded, self.settings, seed=seed) if able else Learned({})
         left = tuple(s for s in encoded.silos if s.name in served and s.name not in able)
-        alone = CANDIDATES[LINEAR_ALONE[encoded.task.name]]
-        rest = alone.learn(EncodedFederation(encoded.task, left), self.settings, seed=seed)
-        models = {**learned.models, **rest.models}
+        models = dict(learned.models)
+        if left:
+            alone = CANDIDATES[LINEAR_ALONE[encoded.task.name]]
+            rest = EncodedFederation(encoded.task, left)
+            models |= alone.learn(rest, self.settings, seed=seed).models
         return replace(learned, models={client: models[client] for client in served})
 
     def predictions(self, rows: Rows, *, seed: int) -> Predictions:

@@ -76,6 +76,10 @@ class FitSettings(Section):
         usual = merge(NETWORK, {"anchors": {"meta_classes": self.meta_classes}})
         return MethodSettings.model_validate(merge(merge(usual, changes), self.network))
 
+    def variant(self, method: str) -> str:
+        """The method that stands for another in this fit: flic has two variants."""
+        return self.flic_method if method in get_args(FlicMethod) else method
+
     def metric_for(self, task: Task) -> str:
         """The metric of the verdict."""
         return self.metric or ("accuracy" if task.name == "classification" else "r2")

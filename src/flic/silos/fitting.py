@@ -12,13 +12,13 @@ from flic.engine.runners import one_thread
 from flic.engine.traffic import ClientTraffic
 from flic.errors import ConfigError
 from flic.silos.candidate import Learned
-from flic.silos.candidates import CANDIDATES, FLIC
+from flic.silos.candidates import CANDIDATES, FLIC, LINKED
 from flic.silos.encoding import EncodedFederation
 from flic.silos.evaluator import Evaluator, Trial, seeded, work_through
 from flic.silos.fit_cache import FitCache
 from flic.silos.fit_settings import FitSettings
 from flic.silos.fitted import FittedClient, FittedFederation
-from flic.silos.linked_columns import LinkedColumns, explanations
+from flic.silos.linked_columns import explanations
 from flic.silos.mixing import Mix, Weighed
 from flic.silos.report_data import report_data
 from flic.silos.results import Results
@@ -84,7 +84,7 @@ def _fit(evaluator: Evaluator, workers: int, on_step: OnFitStep) -> FittedFedera
             *_explanations(encoded, settings, learned),
             *_mixes(final),
         ),
-        linked=learned[LinkedColumns.name].linked if LinkedColumns.name in learned else None,
+        linked=learned[LINKED.name].linked if LINKED.name in learned else None,
     )
     on_step(total, total, "done")
     return fitted
@@ -139,7 +139,7 @@ def _learn_kept(
 ) -> dict[str, Learned]:
     """Models on all rows, of candidates that a client keeps or newcomers may join."""
     kept = {choice.candidate for choice in final.choices["kept"].values()}
-    return evaluator.learn_all({*kept, FLIC.name, LinkedColumns.name}, encoded, final)
+    return evaluator.learn_all({*kept, FLIC.name, LINKED.name}, encoded, final)
 
 
 def _traffic(names: Sequence[str], learned: Mapping[str, Learned]) -> list[ClientTraffic]:
@@ -160,7 +160,7 @@ def _traffic(names: Sequence[str], learned: Mapping[str, Learned]) -> list[Clien
 def _explanations(
     encoded: EncodedFederation, settings: FitSettings, learned: Mapping[str, Learned]
 ) -> Sequence[str]:
-    linked = learned[LinkedColumns.name].linked if LinkedColumns.name in learned else None
+    linked = learned[LINKED.name].linked if LINKED.name in learned else None
     return explanations(encoded, settings, linked) if linked is not None else ()
 
 

@@ -24,12 +24,12 @@ from flic.method_settings import MethodSettings
 from flic.notation import quoted
 from flic.runs.loaded import data_of, engine_of
 from flic.runs.run_folder import read_config, refuse_damaged
-from flic.silos.candidate import Candidate
-from flic.silos.candidates import CANDIDATES, FLIC
+from flic.silos.candidate import Learner
+from flic.silos.candidates import CANDIDATES, FLIC, LINKED
 from flic.silos.evaluator import Evaluator, Prior, Trial, work_through
 from flic.silos.fit_settings import FitSettings, FlicMethod
 from flic.silos.fitted import FittedClient, FittedFederation
-from flic.silos.linked_columns import JoinedLinked, LinkedColumns, explanations
+from flic.silos.linked_columns import JoinedLinked, explanations
 from flic.silos.linked_state import LinkedState
 from flic.silos.mixing import Mix
 from flic.silos.newcomers import JoinedFlic
@@ -64,13 +64,13 @@ class SharedPart:
             fitted.task, fitted.labels, settings, fitted.shared, fitted.linked, before, clients
         )
 
-    def candidates(self) -> dict[str, Candidate]:
+    def candidates(self) -> dict[str, Learner]:
         """The candidates for a newcomer: alone, or with the shared part as it is."""
         offered = {name: c for name, c in CANDIDATES.items() if not c.federated}
         if self.shared:
             offered[FLIC.name] = JoinedFlic(self.shared)
         if self.linked is not None:
-            offered[LinkedColumns.name] = JoinedLinked(self.linked)
+            offered[LINKED.name] = JoinedLinked(self.linked)
         offered[Mix.name] = CANDIDATES[Mix.name]
         known = offered if self.before is None else self.before.known
         return {name: candidate for name, candidate in offered.items() if name in known}

@@ -1,66 +1,39 @@
-"""Linked columns: a candidate for members, for newcomers and for members that learn again.
+"""Linked columns for newcomers and for members that learn again, and sentences on them.
 
 The pooled sums that the federation shares are enough for a model of new rows: nothing is trained,
 and nothing leaves.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
-from torch import Tensor
-
-from flic.data.client_data import ClientData, FederatedData, Split
-from flic.data.schema import FeatureSchema
-from flic.engine.engine import Engine
 from flic.methods.linked.client_sums import Sent
-from flic.methods.linked.hiding import rare_indicators
 from flic.methods.linked.link_checks import unlike
-from flic.methods.linked.linked import Linked
+from flic.methods.linked.linked import exported
 from flic.methods.linked.linked_client import LinkedClient
 from flic.methods.linked.tuning import PREDICTORS
-from flic.shapes import Named
-from flic.silos.candidate import Candidate, Learned, run_in_memory
-from flic.silos.encoding import EncodedFederation, EncodedSilo, linked_features, linked_spaces
+from flic.silos.candidate import Learned, Learner
+from flic.silos.candidates import LINKED
+from flic.silos.encoding import (
+    EncodedFederation,
+    EncodedSilo,
+    in_own_units,
+    in_shared_units,
+    linked_features,
+)
 from flic.silos.fit_settings import FitSettings
 from flic.silos.linked_state import LinkedState
+from flic.silos.model import Origin
 from flic.silos.models import LinkedModel
 from flic.tables.encoder import TableEncoder
 
 LinkedClients = Mapping[str, LinkedClient]
 
 
-class LinkedColumns(Candidate):
-    """Pooled statistics of columns of the same name, in closed form."""
-
-    name = "linked"
-    title = "pooled statistics of linked columns"
-    federated = True
-
-    def served(self, encoded: EncodedFederation) -> list[str]:
-        return list(linked_spaces({s.name: linked_features(s)[0] for s in encoded.silos}))
-
-    def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
-        names = {silo.name: linked_features(silo)[0] for silo in encoded.silos}
-        spaces = linked_spaces(names)
-        silos = [silo for silo in encoded.silos if silo.name in spaces]
-        least = settings.method.linked.min_rows
-        own = tuple(in_shared_units(silo, spaces[silo.name], least=least) for silo in silos)
-        data = FederatedData("tables", encoded.task, own)
-        engine = Engine.of("linked", settings.method, data, seed=seed)
-        run, method = run_in_memory(engine, settings.method), engine.method
-        assert run.journal.server is not None
-        assert isinstance(method, Linked)
-        state = LinkedState(method.agreed.shared, seed, run.journal.server.shared)
-        known = {c.name: LinkedClient(method.agreed, state.tensors, c) for c in own}
-        models = {silo.name: _model(known[silo.name], silo) for silo in silos}
-        return Learned(models, run.journal.records, state.tensors, state, run.jobs.sent())
-
-
-class JoinedLinked(Candidate):
+class JoinedLinked(Learner):
     """Linked columns for new rows: the pooled sums, less those that the client sent."""
 
-    name = LinkedColumns.name
-    title = LinkedColumns.title
+    name = LINKED.name
+    title = LINKED.title
     federated = True
 
     def __init__(self, state: LinkedState, sent: Sent | None = None) -> None:
@@ -80,42 +53,11 @@ class JoinedLinked(Candidate):
         agreed = self._state.agreed(settings, encoded.task)
         models = {}
         for silo, space in self._linked(encoded):
-            client = in_shared_units(silo, space)
+            client, inputs = in_shared_units(silo, space), tuple(range(silo.data.schema.dim))
             known = LinkedClient(agreed, self._state.tensors, client, self._sent)
-            models[silo.name] = _model(known, silo)
+            origin = Origin(LINKED.method, settings.method, encoded.task, client, inputs)
+            models[silo.name] = LinkedModel.of(in_own_units(exported(known), silo), origin)
         return Learned(models)
-
-
-def _model(known: LinkedClient, silo: EncodedSilo) -> LinkedModel:
-    """The client's model for rows in its own units, and its own part of the pooled sums."""
-    model = in_own_units(known.model(), silo)
-    sent: Sent = {"linear": known.pool.sent("linear"), "mapped": known.pool.sent("mapped")}
-    return LinkedModel(model, silo.data.classes, known.agreed.task.num_outputs, sent)
-
-
-def in_own_units(model: Named, silo: EncodedSilo) -> dict[str, Tensor]:
-    """A model for rows in shared units, converted to the client's own units.
-
-    (f x + o − m) / s = (x − (m − o)/f) / (s/f)
-    """
-    _, factor, offset = linked_features(silo)
-    shift, scale = (model["shift"] - offset) / factor, model["scale"] / factor
-    return {**model, "shift": shift, "scale": scale}
-
-
-def in_shared_units(silo: EncodedSilo, space: str, *, least: int = 1) -> ClientData:
-    """The client with its columns under their shared names, in the shared units.
-
-    A level or a gap in fewer than `least` of its rows is kept private.
-    """
-    names, factor, offset = linked_features(silo)
-    client = silo.plain
-    rare = rare_indicators(client.train.x, least=least).tolist()
-    names = [f"{n}, at {silo.name} alone" if r else n for n, r in zip(names, rare, strict=True)]
-    train = Split((client.train.x * factor + offset).float(), client.train.y)
-    test = Split((client.test.x * factor + offset).float(), client.test.y)
-    schema = FeatureSchema(space, tuple(names), sources=silo.encoder.source_numbers)
-    return replace(client, schema=schema, train=train, test=test)
 
 
 # ---- explanations --------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from flic.data.task import Classification, Task
-from flic.silos.candidate import Candidate, Learned
+from flic.silos.candidate import Learned, Learner
 from flic.silos.encoding import EncodedFederation
 from flic.silos.fit_settings import FitSettings
 from flic.silos.model import FLOOR, Model
@@ -49,8 +49,12 @@ class Weights:
         return {Mix.name: found} if found else {}
 
 
-class Mix(Candidate):
-    """A mix of several candidates; without any, it serves no client."""
+class Mix(Learner):
+    """A mix of several candidates; without any, it serves no client.
+
+    It is no method: clients train nothing for it, and its weights come from predictions of the
+    others' models on rows that those did not learn from.
+    """
 
     name = "mix"
     title = "a mix of all candidates"
@@ -58,7 +62,7 @@ class Mix(Candidate):
 
     def __init__(
         self,
-        members: Mapping[str, Candidate] | None = None,
+        members: Mapping[str, Learner] | None = None,
         temperatures: Mapping[str, float] | None = None,
         weights: Mapping[str, Weighed] | None = None,
     ) -> None:

@@ -10,7 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flic.data.client_data import ClientData
 from flic.data.task import Task
+from flic.method_settings import MethodSettings
+from flic.methods.protocol import Exported
 
 #: Lower bound on probabilities; the logarithm of 0 would dominate every mean.
 FLOOR = 1e-6
@@ -44,6 +47,17 @@ class Saved:
     trees: bytes = b""  # boosting only, in skops' format
 
 
+@dataclass(frozen=True)
+class Origin:
+    """The run that a model comes from, and the client as its method saw it."""
+
+    method: str
+    settings: MethodSettings
+    task: Task
+    client: ClientData
+    inputs: tuple[int, ...]  # positions of the client's features among its encoded ones
+
+
 class Model(ABC):
     """A fitted model of one client."""
 
@@ -65,6 +79,15 @@ class Model(ABC):
     @abstractmethod
     def load(cls, saved: Saved, task: Task) -> "Model":
         """The model from plain values."""
+
+
+class MethodModel(Model):
+    """A model that a method has exported."""
+
+    @classmethod
+    @abstractmethod
+    def of(cls, exported: Exported, origin: Origin) -> "MethodModel":
+        """The model for a client's encoded rows."""
 
 
 def log_probabilities(scores: np.ndarray) -> np.ndarray:

@@ -20,14 +20,22 @@ from flic.errors import ConfigError, Damaged
 from flic.method_settings import MethodSettings
 from flic.methods.linked.client_sums import Sent
 from flic.methods.linked.linked_client import apply_mix
-from flic.methods.protocol import ServerState
-from flic.shapes import stripped, unlike_forms
+from flic.methods.protocol import Exported, ServerState
+from flic.shapes import Named, stripped, unlike_forms
 from flic.silos.estimator_models import BoostedModel, LinearModel
-from flic.silos.model import Features, Model, Saved, log_probabilities, tempered
+from flic.silos.model import (
+    Features,
+    MethodModel,
+    Model,
+    Origin,
+    Saved,
+    log_probabilities,
+    tempered,
+)
 
 
 @dataclass(frozen=True, eq=False)
-class NetworkModel(Model):
+class NetworkModel(MethodModel):
     """g_θi ∘ φ_i with the shared part it was trained under; predicts through the engine."""
 
     kind: ClassVar[str] = "network"
@@ -39,6 +47,19 @@ class NetworkModel(Model):
     inputs: tuple[int, ...]  # positions of the network's features among the client's encoded ones
     private: Mapping[str, Tensor]
     shared: Mapping[str, Tensor]
+
+    @classmethod
+    def of(cls, exported: Exported, origin: Origin) -> "NetworkModel":
+        return cls(
+            method=origin.method,
+            settings=origin.settings,
+            task=origin.task,
+            schema=origin.client.schema,
+            classes=origin.client.classes,
+            inputs=origin.inputs,
+            private=stripped("private.", exported.tensors),
+            shared=stripped("shared.", exported.tensors),
+        )
 
     @cached_property
     def client(self) -> ClientData:
@@ -121,7 +142,7 @@ def misfit(error: object) -> Damaged:
 
 
 @dataclass(frozen=True, eq=False)
-class LinkedModel(Model):
+class LinkedModel(MethodModel):
     """A client's mix of its own and of pooled discriminants; reads features in plain units."""
 
     kind: ClassVar[str] = "linked"
@@ -129,6 +150,19 @@ class LinkedModel(Model):
     classes: tuple[int, ...]
     num_outputs: int
     sent: Sent  # its own part of the pooled sums, left out when it learns again
+
+    @classmethod
+    def of(cls, exported: Exported, origin: Origin) -> "LinkedModel":
+        return cls._of_tensors(exported.tensors, origin.client.classes, origin.task)
+
+    @classmethod
+    def _of_tensors(cls, named: Named, classes: tuple[int, ...], task: Task) -> "LinkedModel":
+        sent: Sent = {
+            "linear": stripped("sent.linear.", named),
+            "mapped": stripped("sent.mapped.", named),
+        }
+        own = {name: value for name, value in named.items() if not name.startswith("sent.")}
+        return cls(own, classes, task.num_outputs, sent)
 
     def predict(self, rows: Features) -> np.ndarray:
         x = rows.plain
@@ -145,12 +179,7 @@ class LinkedModel(Model):
 
     @classmethod
     def load(cls, saved: Saved, task: Task) -> "LinkedModel":
-        sent: Sent = {
-            "linear": stripped("sent.linear.", saved.tensors),
-            "mapped": stripped("sent.mapped.", saved.tensors),
-        }
-        tensors = {n: t for n, t in saved.tensors.items() if not n.startswith("sent.")}
-        model = cls(tensors, tuple(saved.facts["classes"]), task.num_outputs, sent)
+        model = cls._of_tensors(saved.tensors, tuple(saved.facts["classes"]), task)
         try:
             model.predict(_zeros(len(saved.tensors["shift"])))
         except (RuntimeError, KeyError, IndexError) as error:
@@ -237,6 +266,7 @@ def _double(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {n: v.double() if v.is_floating_point() else v for n, v in tensors.items()}
 
 
-KINDS: dict[str, type[Model]] = {
-    kind.kind: kind for kind in (LinearModel, BoostedModel, NetworkModel, LinkedModel, MixModel)
+EXPORTED: dict[str, type[MethodModel]] = {
+    kind.kind: kind for kind in (LinearModel, BoostedModel, NetworkModel, LinkedModel)
 }
+KINDS: dict[str, type[Model]] = {**EXPORTED, MixModel.kind: MixModel}

@@ -10,14 +10,15 @@ from flic.data.task import Task
 from flic.engine.engine import Engine, Job
 from flic.method_settings import Duration, MethodSettings
 from flic.methods.protocol import ServerState
-from flic.silos.candidate import Candidate, Learned
+from flic.silos.candidate import Learned, Learner
 from flic.silos.candidates import FLIC
 from flic.silos.encoding import EncodedFederation, EncodedSilo, in_space, linked_features
 from flic.silos.fit_settings import FitSettings
+from flic.silos.model import Origin
 from flic.silos.models import NetworkModel
 
 
-class JoinedFlic(Candidate):
+class JoinedFlic(Learner):
     """flic for a newcomer: the shared part is fixed, only φ and β are learnt."""
 
     name = FLIC.name
@@ -39,19 +40,11 @@ class JoinedFlic(Candidate):
         state: Mapping[str, Tensor] | None = None
         for stage in ("prepare", "adapt"):
             state = engine.do(Job(stage, server, (name,), [state])).states[name]
-        return NetworkModel(
-            method=method,
-            settings=settings,
-            task=task,
-            schema=client.schema,
-            classes=client.classes,
-            inputs=tuple(range(client.schema.dim)),
-            private=state or {},
-            shared=self._shared,
-        )
+        origin = Origin(method, settings, task, client, tuple(range(client.schema.dim)))
+        return NetworkModel.of(engine.method.export(server, client, state), origin)
 
 
-class JoinedOffsets(Candidate):
+class JoinedOffsets(Learner):
     """A shared network for new rows of a client: only its class offsets are learnt."""
 
     name = "shared network"

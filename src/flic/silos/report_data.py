@@ -16,7 +16,7 @@ from flic.engine.traffic import ClientTraffic
 from flic.methods.network import NetworkMethod
 from flic.runs.latent import AlignmentCell, Latent, alignment, held_out, latent, read
 from flic.silos.candidate import STACK_WIDTH, Run
-from flic.silos.candidates import FLIC, NetworkCandidate
+from flic.silos.candidates import FLIC
 from flic.silos.evaluator import Evaluator
 from flic.silos.measures import figures
 from flic.silos.model import log_probabilities, tempered
@@ -48,8 +48,7 @@ def report_data(evaluator: Evaluator, rows: Rows, temperature: float | None) -> 
 
     The temperature is that of flic on the training rows, as in the verdict.
     """
-    candidate = evaluator.offered.get(FLIC.name)
-    if FLIC.name not in evaluator.served or not isinstance(candidate, NetworkCandidate):
+    if FLIC.name not in evaluator.served:
         return ReportData()
     scores: list[RoundScore] = []
 
@@ -60,7 +59,7 @@ def report_data(evaluator: Evaluator, rows: Rows, temperature: float | None) -> 
             scores.append(RoundScore(round=record["round"], score=known))
 
     encoded, seed = evaluator.encode(rows), evaluator.settings.seed
-    run = candidate.simulate(encoded, evaluator.settings, seed=seed, on_step=measure)
+    run = FLIC.simulate(encoded, evaluator.settings, seed=seed, on_step=measure)
     assert isinstance(run.engine.method, NetworkMethod)
     seen = read(run.engine.clients, run.engine.method, run.journal, stack_width=STACK_WIDTH)
     names = _names(evaluator.federation)

@@ -18,9 +18,18 @@ from flic.data.stacked import StackedData
 from flic.data.task import Regression
 from flic.errors import DataError
 from flic.method_settings import MethodSettings
-from flic.methods.protocol import Method, Population, ServerState, Stack, Stage, Step
+from flic.methods.protocol import (
+    Exported,
+    Method,
+    Population,
+    ServerState,
+    Stack,
+    Stage,
+    Step,
+)
 from flic.networks.base import Embedding
 from flic.notation import counted
+from flic.shapes import Named
 
 
 class PerClientEstimator(Method):
@@ -78,6 +87,23 @@ class PerClientEstimator(Method):
         scores[:, model.classes_] = torch.from_numpy(np.log(probabilities.clip(floor))).float()
         return scores
 
+    def export(self, server: ServerState, client: ClientData, state: Named | None) -> Exported:
+        del server, state
+        if not self.is_regression and len(client.classes) == 1:  # nothing to distinguish
+            weights, bias = self._of_no_class(client.schema.dim)
+            bias[client.classes[0]] = 0.0
+            return _linear(weights, bias)
+        return self.exported(self.fitted(client))
+
+    @abstractmethod
+    def exported(self, fitted: Any) -> Exported:
+        """The model of a fitted estimator."""
+
+    def _of_no_class(self, features: int) -> tuple[np.ndarray, np.ndarray]:
+        """W and b of a client that holds no class: scores are −∞."""
+        outputs = self.population.task.num_outputs
+        return np.zeros((features, outputs)), np.full(outputs, -np.inf)
+
     def fitted(self, client: ClientData) -> Any:
         """The estimator, fitted to a client's training rows."""
         x, y = client.train.x.numpy(), client.train.y.numpy()
@@ -90,6 +116,12 @@ class PerClientEstimator(Method):
                 f"{self.name} cannot be fitted to them: {error} Give the client more rows, or "
                 "leave the method out."
             ) from error
+
+
+def _linear(weights: np.ndarray, bias: np.ndarray) -> Exported:
+    """Scores x W + b."""
+    tensors = {"weights": torch.from_numpy(weights), "bias": torch.from_numpy(bias)}
+    return Exported("linear", tensors)
 
 
 class PooledLda:
@@ -130,6 +162,11 @@ class Lda(PerClientEstimator):
     def estimator(self) -> Any:
         return PooledLda()
 
+    def exported(self, fitted: PooledLda) -> Exported:
+        weights, bias = self._of_no_class(len(fitted.weights_))
+        weights[:, fitted.classes_], bias[fitted.classes_] = fitted.weights_, fitted.bias_
+        return _linear(weights, bias)
+
 
 class Logistic(PerClientEstimator):
     """Logistic regression on standardised features."""
@@ -146,6 +183,17 @@ class Logistic(PerClientEstimator):
             StandardScaler(), LogisticRegression(C=self.settings.logistic_c, max_iter=2000)
         )
 
+    def exported(self, fitted: Any) -> Exported:
+        scaler, logistic = fitted
+        own = (logistic.coef_ / scaler.scale_).T
+        offset = logistic.intercept_ - scaler.mean_ @ own
+        # Of two classes, scikit-learn has scores of the second, beside 0 for the first.
+        told = logistic.classes_[-len(offset) :]
+        weights, bias = self._of_no_class(len(own))
+        bias[logistic.classes_] = 0.0
+        weights[:, told], bias[told] = own, offset
+        return _linear(weights, bias)
+
 
 class Ridge(PerClientEstimator):
     """Linear regression on standardised features; leave-one-out chooses the penalty."""
@@ -160,6 +208,12 @@ class Ridge(PerClientEstimator):
 
         return make_pipeline(StandardScaler(), RidgeCV(alphas=np.logspace(-2, 4, 25)))
 
+    def exported(self, fitted: Any) -> Exported:
+        scaler, ridge = fitted
+        weights = np.asarray(ridge.coef_) / scaler.scale_
+        bias = np.asarray(ridge.intercept_) - scaler.mean_ @ weights
+        return _linear(weights[:, None], bias[None])
+
 
 class Boosting(PerClientEstimator):
     """Gradient boosted trees."""
@@ -173,3 +227,6 @@ class Boosting(PerClientEstimator):
         kind = regressor if self.is_regression else classifier
         rate, seed = self.settings.boosting_rate, self.seed % 2**32
         return kind(learning_rate=rate, random_state=seed, min_samples_leaf=5)
+
+    def exported(self, fitted: Any) -> Exported:
+        return Exported("boosting", estimator=fitted)

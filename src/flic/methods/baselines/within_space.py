@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from flic.data.client_data import ClientData
+from flic.data.schema import FeatureSchema
 from flic.errors import ConfigError
 from flic.method_settings import MethodSettings
 from flic.methods.network import NetworkMethod
@@ -103,6 +104,18 @@ class WithinSpace(NetworkMethod):
         body = {name: value[client] for name, value in shared.items()}
         named = _by_feature(data.schema.space, body, data.schema.features)
         return {name: Entry(value.clone(), weight) for name, value in named.items()}
+
+    def shared_with(self, schema: FeatureSchema, shared: Named) -> dict[str, Tensor]:
+        """Tensors of the client's own space, and of it the rows of its own features."""
+        own = _prefix(schema.space)
+        rows = {f"{own}feature.{name}" for name in schema.features}
+        return {
+            name: value
+            for name, value in shared.items()
+            if not name.startswith("space.")
+            or name in rows
+            or (name.startswith(own) and not name.startswith(f"{own}feature."))
+        }
 
 
 def _prefix(space: str) -> str:

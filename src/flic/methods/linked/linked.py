@@ -37,6 +37,7 @@ from flic.methods.linked.sums import SENT
 from flic.methods.linked.tuning import PREDICTORS, WEIGHTS, Predictor, tuning_of
 from flic.methods.protocol import (
     Entry,
+    Exported,
     Method,
     Population,
     ServerState,
@@ -206,6 +207,17 @@ class Linked(Method):
             known = LinkedClient(self.agreed, server.shared, client)
             answers[:, known.held] = apply_mix(known.model(), split.x).float()
         return answers
+
+    def export(self, server: ServerState, client: ClientData, state: Named | None) -> Exported:
+        del state
+        return exported(LinkedClient(self.agreed, server.shared, client))
+
+
+def exported(known: LinkedClient) -> Exported:
+    """A client's model, and its own part of the pooled sums."""
+    kinds: tuple[SumsKind, ...] = ("linear", "mapped")
+    sent = {f"sent.{k}.{name}": v for k in kinds for name, v in known.pool.sent(k).items()}
+    return Exported("linked", {**known.model(), **sent})
 
 
 def _entries(prefix: str, tensors: Named) -> dict[str, Entry]:

@@ -94,10 +94,10 @@ class LinkedClient:
     @cached_property
     def _linked(self) -> PeerSums:
         """The linked columns alone."""
-        return others_at(self.pool, self.linear, self._linked_places)
+        return others_at(self.pool, self.linear, self._linked_positions)
 
     @cached_property
-    def _linked_places(self) -> Int[Tensor, " linked"]:
+    def _linked_positions(self) -> Int[Tensor, " linked"]:
         rest = torch.ones(self.agreed.responses, dtype=torch.bool)
         return torch.cat([self.pool.is_linked, rest]).nonzero().flatten()
 
