@@ -18,9 +18,9 @@ from flic.silos.fit_settings import FitSettings
 from flic.silos.fitted import FittedClient
 from flic.silos.fitting import fit
 from flic.silos.joining import join
-from flic.silos.linked_columns import JoinedLinked
 from flic.silos.model import Features
 from flic.silos.models import LinkedModel
+from flic.silos.newcomers import JoinedLinked
 from flic.tables import Labelling, client_from_frame, tables_from_frames
 
 pytestmark = pytest.mark.slow  # a fit of five clinics

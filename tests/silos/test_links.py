@@ -9,8 +9,8 @@ import pytest
 from flic.data.task import Classification, Regression
 from flic.silos.candidates import LINKED
 from flic.silos.encoding import encode, linked_features
+from flic.silos.explanations import explanations
 from flic.silos.fit_settings import FitSettings
-from flic.silos.linked_columns import explanations
 from flic.tables import Column, Declared, SiloTable
 
 SETTINGS = FitSettings(network={"linked": {"random_features": 16}})

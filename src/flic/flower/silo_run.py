@@ -46,8 +46,8 @@ from flic.silos.encoding import (
     linked_features,
     linked_names,
 )
+from flic.silos.explanations import sentences
 from flic.silos.fitted import FittedClient
-from flic.silos.linked_columns import sentences
 from flic.silos.model import Saved
 from flic.silos.models import (
     LinkedModel,

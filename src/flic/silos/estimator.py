@@ -25,11 +25,10 @@ from flic.silos.candidates import CANDIDATES, FLIC, LINKED
 from flic.silos.encoding import encode
 from flic.silos.fit_settings import FitSettings
 from flic.silos.fitted import FittedClient, FittedFederation, formed_rows, scores_of
-from flic.silos.linked_columns import JoinedLinked
 from flic.silos.mixing import Mix
 from flic.silos.model import Model
 from flic.silos.models import LinkedModel, MixModel, NetworkModel
-from flic.silos.newcomers import JoinedFlic, JoinedOffsets
+from flic.silos.newcomers import JoinedFlic, JoinedLinked, JoinedOffsets
 from flic.tables import Declared, SiloTable, as_pandas, conform, find_columns
 from flic.tables.values import text_of
 

@@ -15,10 +15,10 @@ from flic.silos.candidate import Learned
 from flic.silos.candidates import CANDIDATES, FLIC, LINKED
 from flic.silos.encoding import EncodedFederation
 from flic.silos.evaluator import Evaluator, Trial, seeded, work_through
+from flic.silos.explanations import explanations
 from flic.silos.fit_cache import FitCache
 from flic.silos.fit_settings import FitSettings
 from flic.silos.fitted import FittedClient, FittedFederation
-from flic.silos.linked_columns import explanations
 from flic.silos.mixing import Mix, Weighed
 from flic.silos.report_data import report_data
 from flic.silos.results import Results

@@ -27,12 +27,12 @@ from flic.runs.run_folder import read_config, refuse_damaged
 from flic.silos.candidate import Learner
 from flic.silos.candidates import CANDIDATES, FLIC, LINKED
 from flic.silos.evaluator import Evaluator, Prior, Trial, work_through
+from flic.silos.explanations import explanations
 from flic.silos.fit_settings import FitSettings, FlicMethod
 from flic.silos.fitted import FittedClient, FittedFederation
-from flic.silos.linked_columns import JoinedLinked, explanations
 from flic.silos.linked_state import LinkedState
 from flic.silos.mixing import Mix
-from flic.silos.newcomers import JoinedFlic
+from flic.silos.newcomers import JoinedFlic, JoinedLinked
 from flic.silos.report_data import ReportData
 from flic.silos.results import Results
 from flic.silos.splits import outer_splits

@@ -1,6 +1,6 @@
 """Candidates of a newcomer: the shared part is fixed, and the site learns the rest alone."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from torch import Tensor
@@ -9,13 +9,24 @@ from flic.data.client_data import FederatedData
 from flic.data.task import Task
 from flic.engine.engine import Engine, Job
 from flic.method_settings import Duration, MethodSettings
+from flic.methods.linked.client_sums import Sent
+from flic.methods.linked.linked import exported
+from flic.methods.linked.linked_client import LinkedClient
 from flic.methods.protocol import ServerState
 from flic.silos.candidate import Learned, Learner
-from flic.silos.candidates import FLIC
-from flic.silos.encoding import EncodedFederation, EncodedSilo, in_space, linked_features
+from flic.silos.candidates import FLIC, LINKED
+from flic.silos.encoding import (
+    EncodedFederation,
+    EncodedSilo,
+    in_own_units,
+    in_shared_units,
+    in_space,
+    linked_features,
+)
 from flic.silos.fit_settings import FitSettings
+from flic.silos.linked_state import LinkedState
 from flic.silos.model import Origin
-from flic.silos.models import NetworkModel
+from flic.silos.models import LinkedModel, NetworkModel
 
 
 class JoinedFlic(Learner):
@@ -75,6 +86,40 @@ class JoinedOffsets(Learner):
             inputs=inputs,
             private=answer.states[client.name],
         )
+
+
+class JoinedLinked(Learner):
+    """Linked columns for new rows: the pooled sums, less those that the client sent.
+
+    The sums are enough for a model: nothing is trained, and nothing leaves.
+    """
+
+    name = LINKED.name
+    title = LINKED.title
+    federated = True
+
+    def __init__(self, state: LinkedState, sent: Sent | None = None) -> None:
+        self._state, self._sent = state, sent or {}
+
+    def served(self, encoded: EncodedFederation) -> list[str]:
+        return [silo.name for silo, _ in self._linked(encoded)]
+
+    def _linked(self, encoded: EncodedFederation) -> Iterator[tuple[EncodedSilo, str]]:
+        for silo in encoded.silos:
+            space = self._state.space_of(linked_features(silo)[0])
+            if space is not None:
+                yield silo, space
+
+    def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
+        del seed  # nothing is drawn
+        agreed = self._state.agreed(settings, encoded.task)
+        models = {}
+        for silo, space in self._linked(encoded):
+            client, inputs = in_shared_units(silo, space), tuple(range(silo.data.schema.dim))
+            known = LinkedClient(agreed, self._state.tensors, client, self._sent)
+            origin = Origin(LINKED.method, settings.method, encoded.task, client, inputs)
+            models[silo.name] = LinkedModel.of(in_own_units(exported(known), silo), origin)
+        return Learned(models)
 
 
 def with_whole_budget(settings: MethodSettings) -> MethodSettings:

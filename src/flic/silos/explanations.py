@@ -1,66 +1,17 @@
-"""Linked columns for newcomers and for members that learn again, and sentences on them.
-
-The pooled sums that the federation shares are enough for a model of new rows: nothing is trained,
-and nothing leaves.
-"""
+"""Sentences on linked columns: which are unlike others', and which are worth most."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from flic.methods.linked.client_sums import Sent
 from flic.methods.linked.link_checks import unlike
-from flic.methods.linked.linked import exported
 from flic.methods.linked.linked_client import LinkedClient
 from flic.methods.linked.tuning import PREDICTORS
-from flic.silos.candidate import Learned, Learner
-from flic.silos.candidates import LINKED
-from flic.silos.encoding import (
-    EncodedFederation,
-    EncodedSilo,
-    in_own_units,
-    in_shared_units,
-    linked_features,
-)
+from flic.silos.encoding import EncodedFederation, in_shared_units, linked_features
 from flic.silos.fit_settings import FitSettings
 from flic.silos.linked_state import LinkedState
-from flic.silos.model import Origin
-from flic.silos.models import LinkedModel
 from flic.tables.encoder import TableEncoder
 
 LinkedClients = Mapping[str, LinkedClient]
-
-
-class JoinedLinked(Learner):
-    """Linked columns for new rows: the pooled sums, less those that the client sent."""
-
-    name = LINKED.name
-    title = LINKED.title
-    federated = True
-
-    def __init__(self, state: LinkedState, sent: Sent | None = None) -> None:
-        self._state, self._sent = state, sent or {}
-
-    def served(self, encoded: EncodedFederation) -> list[str]:
-        return [silo.name for silo, _ in self._linked(encoded)]
-
-    def _linked(self, encoded: EncodedFederation) -> Iterator[tuple[EncodedSilo, str]]:
-        for silo in encoded.silos:
-            space = self._state.space_of(linked_features(silo)[0])
-            if space is not None:
-                yield silo, space
-
-    def learn(self, encoded: EncodedFederation, settings: FitSettings, *, seed: int) -> Learned:
-        del seed  # nothing is drawn
-        agreed = self._state.agreed(settings, encoded.task)
-        models = {}
-        for silo, space in self._linked(encoded):
-            client, inputs = in_shared_units(silo, space), tuple(range(silo.data.schema.dim))
-            known = LinkedClient(agreed, self._state.tensors, client, self._sent)
-            origin = Origin(LINKED.method, settings.method, encoded.task, client, inputs)
-            models[silo.name] = LinkedModel.of(in_own_units(exported(known), silo), origin)
-        return Learned(models)
-
-
-# ---- explanations --------------------------------------------------------------------------------
 
 MOST_COLUMNS = 30
 """Most linked columns of a client for which the worth of each link is measured."""
