@@ -63,7 +63,7 @@ class FederationSettings(Section):
     min_rows: int = Field(default=5, ge=1)  # fewer would show a person's embedding
     max_message_mb: float = Field(default=16.0, gt=0)
     norm_factor: float = Field(default=10.0, gt=1)  # of the median move of a round
-    max_features: int = Field(default=0, ge=0)  # of the widest silo, encoded; fedhenn's probes
+    max_features: int = Field(default=0, ge=0)  # of the widest silo, encoded; for probe inputs
     min_holders: int = Field(default=2, ge=2)  # silos with a column, for it to be linked
     salt: str = Field(default="", pattern="^([0-9a-f]{2})*$")  # of linked columns' keys
     max_offences: int = Field(default=3, ge=1)
@@ -130,10 +130,10 @@ class FederationSettings(Section):
 
     @model_validator(mode="after")
     def _what_a_method_needs(self) -> Self:
-        if self.method == "fedhenn" and not self.max_features:
+        if METHODS[self.method].shares_inputs and not self.max_features:
             raise ValueError(
-                "method is fedhenn and max_features is 0; expected the encoded features of the "
-                "widest silo (--set max_features=64), since its probe inputs are that wide"
+                f"method is {self.method} and max_features is 0; expected the encoded features of "
+                "the widest silo (--set max_features=64), since its probe inputs are that wide"
             )
         return self
 

@@ -191,6 +191,9 @@ class Method(ABC):
     #: Whether the method may run between machines: it sends something, and never φ.
     between_machines: ClassVar[bool] = False
 
+    #: Whether the server shares made-up inputs, which are as wide as the widest client.
+    shares_inputs: ClassVar[bool] = False
+
     #: Whether a stage sends sums over rows.
     sends_sums: ClassVar[bool] = False
 

@@ -26,6 +26,7 @@ class FedHeNN(NetworkMethod):
     name = "fedhenn"
     rule_name = "alone"
     between_machines = True
+    shares_inputs = True
     fixed = frozenset({PROBES})
 
     def init_server(self) -> ServerState:
