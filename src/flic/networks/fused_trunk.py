@@ -104,7 +104,7 @@ def _kernels() -> ModuleType:
     return own
 
 
-def _second(hidden: Tensor, points: Tensor, room: Tensor, largest: Tensor, corner: Tensor) -> None:
+def _second(hidden: Tensor, points: Tensor, room: Tensor, largest: Tensor, place: Tensor) -> None:
     """Second convolution of one client, a few images at a time; fresh memory would cost most."""
     own, windows = _kernels(), largest.shape[2]
     together = max(1, TILES // windows)
@@ -116,7 +116,7 @@ def _second(hidden: Tensor, points: Tensor, room: Tensor, largest: Tensor, corne
         products = room[border:end].view(-1, SECOND, count)
         own.spread(*_arrays(hidden[part], tiles))
         torch.bmm(points, tiles.mT, out=products)
-        own.gather(*_arrays(products, largest[part], corner[part]))
+        own.gather(*_arrays(products, largest[part], place[part]))
 
 
 def _inside(image: Tensor, margin: int) -> Tensor:

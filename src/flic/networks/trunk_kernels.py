@@ -45,8 +45,8 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @compiled
-def first(image: Any, weight: Any, bias: Any, margin: int, hidden: Any, corner: Any) -> None:
-    """First convolution, the largest of each window, and its corner."""
+def first(image: Any, weight: Any, bias: Any, margin: int, hidden: Any, place: Any) -> None:
+    """First convolution, the largest of each window, and its place."""
     rows, height, width = image.shape
     scores = np.empty(4 * FIRST, np.float32)
     for i in range(rows):
@@ -65,7 +65,7 @@ def first(image: Any, weight: Any, bias: Any, margin: int, hidden: Any, corner: 
                     store(scores, half + FIRST, b)
                     store(scores, half + 2 * FIRST, d)
                     store(scores, half + 3 * FIRST, e)
-                own, where = hidden[i, y // 2 + margin, x // 2 + margin], corner[i, y // 2, x // 2]
+                own, where = hidden[i, y // 2 + margin, x // 2 + margin], place[i, y // 2, x // 2]
                 for c in range(FIRST):
                     a, b = scores[c], scores[FIRST + c]
                     most, where[c] = _largest(a, b, scores[2 * FIRST + c], scores[3 * FIRST + c])
@@ -74,23 +74,23 @@ def first(image: Any, weight: Any, bias: Any, margin: int, hidden: Any, corner: 
 
 @compiled
 def back_first(
-    gradient: Any, hidden: Any, margin: int, corner: Any, image: Any, d_weight: Any, d_bias: Any
+    gradient: Any, hidden: Any, margin: int, place: Any, image: Any, d_weight: Any, d_bias: Any
 ) -> None:
     """Gradients of the first convolution: a channel has 25 weights in `PATCH`, and a bias."""
     rows, height, width = image.shape
     strips = np.zeros((width - KERNEL + 1) * height * KERNEL + PATCH, np.float32)
     room = np.zeros(height * width + WIDTH, np.float32)
-    pull = np.empty(corner.shape[1:], np.float32)
+    pull = np.empty(place.shape[1:], np.float32)
     flat = pull.reshape(-1, FIRST)
     jump = np.array([0, height * KERNEL, KERNEL, (height + 1) * KERNEL])  # to a pixel of a window
     corner = np.empty(len(flat), np.int64)
     for t in range(len(flat)):
-        y, x = divmod(t, corner.shape[2])
+        y, x = divmod(t, place.shape[2])
         corner[t] = 2 * (x * height + y) * KERNEL
     for i in range(rows):
         _strips(image[i], room, strips)
         _through_sigmoid(gradient[i], hidden[i], margin, pull)
-        where = corner[i].reshape(-1, FIRST)
+        where = place[i].reshape(-1, FIRST)
         for low in range(0, len(flat), 3 * NEAR):
             for c in range(FIRST):
                 a, b = load(d_weight, c * PATCH), load(d_weight, c * PATCH + WIDTH)
@@ -158,8 +158,8 @@ def _six(source: Any, at: int, hop: int, target: Any, to: int, stride: int) -> N
 
 
 @compiled
-def gather(products: Any, largest: Any, corner: Any) -> None:
-    """Aᵀ m A of each tile m of [36, channels, tiles]: the largest of its window, and its corner."""
+def gather(products: Any, largest: Any, place: Any) -> None:
+    """Aᵀ m A of every tile m of [36, channels, tiles]: the largest of its window, and its place."""
     rows, channels, windows = largest.shape
     scores, where = np.empty(rows * windows, np.float32), np.empty(rows * windows, np.uint8)
     for c in range(channels):
@@ -175,25 +175,25 @@ def gather(products: Any, largest: Any, corner: Any) -> None:
         for i in range(rows):
             for w in range(windows):
                 largest[i, c, w] = scores[i * windows + w]
-                corner[i, c, w] = where[i * windows + w]
+                place[i, c, w] = where[i * windows + w]
 
 
 @compiled
 def _largest(a: Any, b: Any, d: Any, e: Any) -> Any:
-    """The largest of a window's four numbers, the first of equals, and its corner."""
-    most, corner = a, np.uint8(0)
+    """The largest of a window's four numbers, the first of equals, and its place."""
+    most, place = a, np.uint8(0)
     if b > most:
-        most, corner = b, np.uint8(1)
+        most, place = b, np.uint8(1)
     if d > most:
-        most, corner = d, np.uint8(2)
+        most, place = d, np.uint8(2)
     if e > most:
-        most, corner = e, np.uint8(3)
-    return most, corner
+        most, place = e, np.uint8(3)
+    return most, place
 
 
 @compiled
 def back_second(
-    gradient: Any, corner: Any, hidden: Any, frame: Any, d_weight: Any, d_hidden: Any
+    gradient: Any, place: Any, hidden: Any, frame: Any, d_weight: Any, d_hidden: Any
 ) -> None:
     """Gradients of the second convolution, from the largest of each window alone.
 
@@ -214,7 +214,7 @@ def back_second(
             y, x = divmod(w, across)
             corner[t] = ((i * height + 2 * y) * width + 2 * x) * depth
             for c in range(channels):
-                v, u = corner[i, c, w] >> 1, corner[i, c, w] & 1
+                v, u = place[i, c, w] >> 1, place[i, c, w] & 1
                 factor[c, t] = gradient[i, c, w]
                 start[c, t] = corner[t] + v * step + u * depth
                 inside[c, t] = ((1 - v) * channels + c) * FRAME + (1 - u) * depth
