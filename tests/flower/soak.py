@@ -23,7 +23,6 @@ from typing import Any
 
 import torch
 from flwr.supercore.task_identity import TaskIdentity
-from hospitals import NODES, TINY, make_here, make_silo
 
 from flic.engine.checkpoint import DiskJournal, finished_records
 from flic.errors import FlicError
@@ -36,6 +35,7 @@ from flic.flower.ops.membership import Membership, ServerAddress
 from flic.flower.ops.processes import Service
 from flic.flower.ops.supernode import free_port
 from flic.flower.pooling import FIRST, LAST, SUMS
+from hospitals import NODES, TINY, make_here, make_silo
 
 ROUNDS, DEADLINE_S = 8, 30.0
 PATIENCE_S = 900.0  # for a federation that is left alone again

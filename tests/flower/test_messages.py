@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
-from hospitals import settings_of
 
 from flic.errors import ConfigError, FederationError, IncompatibleUpdate
 from flic.flower.federation_settings import federation_settings
@@ -20,6 +19,7 @@ from flic.flower.messages import (
 )
 from flic.flower.pooling import FIRST
 from flic.methods.protocol import Entry, ServerState, Update
+from hospitals import settings_of
 
 RUN = "0123456789abcdef"
 MEAN, WEIGHT = "anchor.0.mean", "hidden.weight"
