@@ -116,7 +116,7 @@ def three_of(method: str) -> FederatedData:
 
 def small_engine(method: str) -> Engine:
     """The engine of a method among three clients, which other processes make too."""
-    return engine_of(method, three_of(method))
+    return engine_of(method, three_of(method), **DOUBLE)
 
 
 @dataclass(frozen=True)

@@ -221,8 +221,9 @@ def _show_leaving(silo: "SiloFolder", settings: "FederationSettings", *, exact: 
             f"{settings.min_holders} silos have, and each is over at least "
             f"{counted(silo.min_rows(settings), 'row')} (min_rows). Besides sums by class, at most "
             f"{silo.max_numbers_per_value(settings):g} sums are sent per encoded value of your "
-            "rows (max_numbers_per_value), and likelihoods are rounded to three decimals: from "
-            "more, rows could be computed. SECURITY.md says what is known about this."
+            "rows (max_numbers_per_value), and likelihoods are rounded so that no row alone moves "
+            "one by more than a step: from more, rows could be computed. SECURITY.md says what is "
+            "known about this."
         )
     else:
         typer.echo(

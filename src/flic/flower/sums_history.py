@@ -26,8 +26,7 @@ from flic.errors import FederationError
 from flic.files import make_folder, parse_json, write_atomically
 from flic.flower.cells import Cells
 from flic.settings import damaged
-from flic.silos.encoding import EncodedSilo, linked_names
-from flic.silos.linked_columns import in_shared_units
+from flic.silos.encoding import EncodedSilo, in_shared_units, linked_names
 
 SECRET, SECRET_BYTES = "secret", 32
 
