@@ -12,8 +12,8 @@ from typing import Any
 
 from flic.errors import ConfigError, FederationError
 from flic.files import alone_in, write_atomically, write_json
+from flic.flower.keys import read_public
 from flic.flower.members import Members
-from flic.flower.ops.keys import read_public
 from flic.settings import read_object
 
 KEYS = "keys.json"

@@ -15,11 +15,11 @@ from typing import Any
 from cryptography.x509 import load_pem_x509_certificate
 
 from flic.errors import ConfigError, FederationError
+from flic.flower import keys
 from flic.flower.log import events
-from flic.flower.ops import keys
 from flic.flower.ops.certificates import is_loopback
 from flic.flower.ops.processes import Service, environment, script
-from flic.flower.silo_folder import SiloFolder
+from flic.flower.silo_folder import KEY, SiloFolder
 from flic.notation import toml_text
 
 NODE = re.compile(r"SuperNode ID: (\d+)")
@@ -108,7 +108,7 @@ class Membership:
 
     def make_key(self) -> None:
         """The pair by which the coordinator will know this silo."""
-        keys.create_pair(self.folder / "key", self.public_key)
+        keys.create_pair(self.folder / KEY, self.public_key)
 
     def start(self, server: ServerAddress, *, seconds: float) -> int:
         """Start the SuperNode in the background; the number of its node once it is let in.
@@ -181,7 +181,7 @@ class Membership:
         return environment(home)
 
     def _command(self, server: ServerAddress) -> list[str]:
-        key = self.folder / "key"
+        key = self.folder / KEY
         if server.authority is None:
             safety = ["--insecure"]
         else:
