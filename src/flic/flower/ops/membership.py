@@ -8,6 +8,7 @@ SILO/               beside what `silo` keeps there
 
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from flic.flower import keys
 from flic.flower.log import events
 from flic.flower.ops.certificates import is_loopback
 from flic.flower.ops.processes import Service, environment, script
+from flic.flower.peers import pin
 from flic.flower.silo_folder import KEY, SiloFolder
 from flic.notation import toml_text
 
@@ -109,6 +111,14 @@ class Membership:
     def make_key(self) -> None:
         """The pair by which the coordinator will know this silo."""
         keys.create_pair(self.folder / KEY, self.public_key)
+
+    def fingerprint(self) -> str:
+        """Fingerprint of the silo's own key."""
+        return keys.fingerprint(keys.read_public(self.public_key))
+
+    def trust(self, lines: Mapping[str, str]) -> None:
+        """Pin the keys of silos, the silo's own among them, for secure sums with these."""
+        pin(self.folder, lines)
 
     def start(self, server: ServerAddress, *, seconds: float) -> int:
         """Start the SuperNode in the background; the number of its node once it is let in.
