@@ -21,7 +21,8 @@ from flic.methods.linked.sums import SENT
 from sealing import sealed
 
 WIDE_OPEN = {"random_features": 24, "max_numbers_per_value": 1e6}
-LINKED = {"method": "linked", "network": {"linked": WIDE_OPEN}, "salt": "0a" * 16}
+PLAIN = {"secure_sums": False, "min_holders": 2}
+LINKED = {"method": "linked", "network": {"linked": WIDE_OPEN}, "salt": "0a" * 16, **PLAIN}
 NAMES = ["east", "north", "south"]
 
 

@@ -6,9 +6,10 @@ SILO/
   log.jsonl             a line per visit: what was done, and why something was refused
   runs/RUN/             what it keeps of each run (flic.flower.silo_run)
   told/                 of which rows it told sums (flic.flower.sums_history)
+  key peers.json        its private key, and the keys of silos that it trusts (flic.flower.peers)
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -24,7 +25,13 @@ from flic.flower.federation_settings import (
     FederationSettings,
     federation_settings,
 )
+from flic.flower.keys import line_of, read_private
+from flic.flower.peers import pinned_peers
 from flic.flower.pooling import FIRST, LAST, SUMS
+from flic.flower.secure.contribution import SumLayout
+from flic.flower.secure.plausible import wrong_in_sum
+from flic.flower.secure.silo_sum import MASKED, Silo, SiloSum, masked_tensor
+from flic.flower.secure.statements import Occasion, SumAnswer, SumRequest
 from flic.flower.silo_engine import LinkedSiloEngine, SiloEngine, VisitResult
 from flic.flower.silo_file import FILE, SiloFile, silo_file, stated
 from flic.flower.silo_run import FACTS, ROWS, SiloRun
@@ -35,11 +42,12 @@ from flic.methods.protocol import ServerState
 from flic.notation import counted
 from flic.seeding import derive_seed
 from flic.settings import read_object, read_toml, validated
+from flic.shapes import Named
 from flic.silos.encoding import EncodedSilo, encode
 from flic.silos.fitted import FittedClient
 from flic.tables import Client, SiloTable, load_client
 
-AGREED = "agreed.json"
+AGREED, KEY = "agreed.json", "key"
 
 
 class SiloFolder:
@@ -110,6 +118,7 @@ class SiloFolder:
         with alone_in(self.folder, patience_s=settings.deadline_s):
             own = self._run(run, settings)
             if settings.sends_sums:
+                self._refuse_unmasked(server.round, settings)
                 return self._prepare(own, server)
             begun, engine = own.round_before(server.round), SiloEngine(own.client, own.settings)
             if begun is None:
@@ -120,6 +129,122 @@ class SiloFolder:
             own.save(server.round, private, server.shared)
             own.keep({begun, server.round})
         return trained
+
+    def add_to_sum(
+        self, asked: SumRequest, server: ServerState, settings: FederationSettings, *, run: str
+    ) -> tuple[SumAnswer, Named]:
+        """One phase of a secure sum: what the silo says in it, and its masked numbers."""
+        occasion = asked.occasion
+        self._refuse_other_stage(occasion.stage, settings)
+        if (occasion.run, occasion.round) != (run, server.round) or not settings.masks_sums:
+            raise FederationError(
+                f"silo {self.name!r} is asked for a secure sum of another run or round, or where "
+                "there are none; expected this one. Give coordinator and silos one version of flic."
+            )
+        with alone_in(self.folder, patience_s=settings.deadline_s):
+            own = self._run(run, settings)
+            one = SiloSum(own.folder, self._as_peer(settings))
+            layout = SumLayout(own.settings, occasion.round, tuple(occasion.union))
+            if asked.phase == "advertise":
+                return self._advertise(own, one, layout, occasion, server), {}
+            if asked.phase == "share":
+                return one.share(occasion, asked.adverts), {}
+            if asked.phase == "mask":
+                masked = one.mask(occasion, asked.shares, layout)
+                own.keep_to_itself(layout.in_own_columns(one.kept(), self._keys_in(own, layout)))
+                return SumAnswer(), {MASKED: masked_tensor(masked)}
+            return self._unmask(own, one, layout, asked), {}
+
+    def _advertise(
+        self,
+        own: SiloRun,
+        one: SiloSum,
+        layout: SumLayout,
+        occasion: Occasion,
+        server: ServerState,
+    ) -> SumAnswer:
+        """The silo's numbers, made and put aside; keys for their sum, and what they are."""
+        one.refuse_roster(occasion)
+        update, keys = self._prepare(own, server).update, self._keys_in(own, layout)
+        linked = self.linked_engine(own.client, own.settings).places(server)
+        features = own.client.schema.features
+        if [features[i] for i in linked] != keys:
+            raise FederationError(
+                f"silo {self.name!r} is told that {len(linked)} of its features are linked, and "
+                f"{len(keys)} are among those of all silos; expected the same. Begin a new run."
+            )
+        if wrong := wrong_in_sum(update, 1):
+            raise FederationError(
+                f"the update of silo {self.name!r} {wrong}. Look at the table; nothing was sent."
+            )
+        contents = layout.contents(update, keys, one.silo.min_holders)
+        return one.advertise(occasion, contents, layout.own(update, keys))
+
+    def _unmask(
+        self, own: SiloRun, one: SiloSum, layout: SumLayout, asked: SumRequest
+    ) -> SumAnswer:
+        """A signature under the members of a sum, or what unmasks it; a sum of few shows them."""
+        occasion, run = asked.occasion, own.folder.name
+        step = f"{occasion.stage} {occasion.round}"
+        if asked.phase == "agree":
+            one.refuse_members(occasion, asked.members, layout)
+            behind = self._by_column(own, layout, one.sets(occasion, asked.members))
+            self.history.refuse_subtraction(run, step, behind, least=one.silo.min_holders)
+            return one.agree(occasion, asked.members)
+        behind = self._by_column(own, layout, one.sets(occasion))
+        self.history.refuse_subtraction(run, step, behind, least=one.silo.min_holders)
+        answer = one.unmask(occasion, asked.signatures)
+        self.history.keep_sets(run, step, behind)
+        return answer
+
+    def _as_peer(self, settings: FederationSettings) -> Silo:
+        """The silo as other silos know it: by its key."""
+        key, peers = read_private(self.folder / KEY), pinned_peers(self.folder)
+        own = [name for name, line in peers.items() if line == line_of(key)]
+        if not own:
+            raise FederationError(
+                f"silo {self.name!r} trusts no other silo's key yet; expected a list of keys that "
+                "its administrator compared. Ask the operator for it, and type: flic silo trust "
+                f"{self.folder} LIST"
+            )
+        return Silo(own[0], key, peers, self.min_holders(settings))
+
+    def _keys_in(self, own: SiloRun, layout: SumLayout) -> list[str]:
+        """Keys of the silo's features that are linked, in its own order."""
+        union = {*layout.union}
+        return [key for key in own.client.schema.features if key in union]
+
+    def _by_column(
+        self, own: SiloRun, layout: SumLayout, sets: Mapping[str, frozenset[str]]
+    ) -> dict[str, frozenset[str]]:
+        """Sets of members with columns by the digests of their names, which later runs have too."""
+        told, features = self.history.told_in(own.folder.name), own.client.schema.features
+        assert told is not None
+        digests = dict(zip(features, told.train.features, strict=False))
+        names = {f"column {i}": digests.get(key, key) for i, key in enumerate(layout.union)}
+        return {names.get(label, label): members for label, members in sets.items()}
+
+    def _refuse_unmasked(self, round: int, settings: FederationSettings) -> None:
+        """Refuse to tell sums as they are unless the silo was shown that there are no masks."""
+        if round == FIRST:  # keys are of no row
+            return
+        if settings.secure_sums or not (self.folder / AGREED).exists():
+            raise FederationError(
+                f"silo {self.name!r} is asked for sums without masks; expected a secure sum. If "
+                "the federation was made with --no-secure-sums and you agree to that, make the "
+                "silo with its --federation."
+            )
+        if settings.min_holders < self.file.min_holders:
+            raise FederationError(
+                f"silo {self.name!r} is asked for sums of columns that {settings.min_holders} "
+                f"silos have; expected {self.file.min_holders} (min_holders): of two, each reads "
+                "the other's sums from the total. If you agree to that, lower min_holders in "
+                "silo.toml."
+            )
+
+    def min_holders(self, settings: FederationSettings) -> int:
+        """Silos behind every sum: the silo has the last word on who it hides among."""
+        return max(settings.min_holders, self.file.min_holders)
 
     def _refuse_other_stage(self, stage: str, settings: FederationSettings) -> None:
         """Refuse a stage that the method does not have, before any work."""
@@ -137,7 +262,7 @@ class SiloFolder:
         step, request = f"prepare {server.round}", engine.request(server)
         places = engine.places(server)
         told = self._told(own, answers, step, request, places)
-        trained = engine.prepare(server)
+        trained = engine.prepare(own.with_kept(server))
         answers.keep(step, request, linked=places if server.round == SUMS else None)
         if server.round > FIRST:  # keys are of no row
             self.history.keep(told, run=own.folder.name)
@@ -187,7 +312,9 @@ class SiloFolder:
         self._refuse_unfinished(server.round)
         self._refuse_other_holders(own.client, holders)
         engine, answers = self.linked_engine(own.client, own.settings), own.answers
-        known, step, request = engine.known(server), _measured(server), engine.request(server)
+        step, request = _measured(server), engine.request(server)
+        server = own.with_kept(server)
+        known = engine.known(server)
         told = self._told(own, answers, step, request, engine.places(server))
         own.save_linked(known, holders)
         least = self.min_rows(own.settings)
@@ -244,7 +371,8 @@ class SiloFolder:
         self, own: SiloRun, answers: Answers, step: str, request: str, places: Sequence[int]
     ) -> Told:
         """Rows that a run tells of, unless that would show some beside earlier answers."""
-        answers.refuse_out_of_turn(step, request)
+        begins_anew = not own.settings.masks_sums
+        answers.refuse_out_of_turn(step, request, begins_anew=begins_anew)
         answers.refuse_other_links(places)
         history, run, beginnings = self.history, own.folder.name, answers.beginnings(step, request)
         history.refuse_too_many(run, beginnings, most=self.file.max_runs)
