@@ -10,7 +10,7 @@ import typer
 
 from flic.cli.screen import complain, notice, percent, say, still, table
 from flic.errors import ConfigError
-from flic.notation import are, counted
+from flic.notation import counted
 
 if TYPE_CHECKING:
     from flic.tables.declared import Kind
@@ -52,7 +52,6 @@ def check(
 
     with still("looking at the tables"):
         found = _with_settings(check_federation(federation), federation)
-        found = _with_few_holders(found)
     if format == "json":
         say(json.dumps(found.summary(), indent=1, ensure_ascii=False))
     else:
@@ -80,19 +79,6 @@ def _with_settings(checked: "Checked", path: Path) -> "Check":
     except ConfigError as error:
         return replace(found, problems=(*found.problems, str(error)))
     return found
-
-
-def _with_few_holders(found: "Check") -> "Check":
-    """The check with what a federation between machines would not link."""
-    few = [column.name for column in found.shared if len(column.clients) == _TOO_FEW]
-    if not few:
-        return found
-    message = (
-        f"{counted(len(few), 'column')} {are(len(few))} at two clients alone: flic fit links such "
-        "columns, a federation between machines does not (min_holders = 3), since of two each "
-        "reads the other's sums from the total."
-    )
-    return replace(found, notices=(*found.notices, message))
 
 
 def _show(found: "Check") -> None:
@@ -150,3 +136,8 @@ def _show_shared(found: "Check") -> None:
             more = f" and {len(names) - LISTED_COLUMNS} more" if len(names) > LISTED_COLUMNS else ""
             listed = ", ".join(names[:LISTED_COLUMNS])
             say(f"shared by {count} of {total}: {listed}{more}")
+        if names and count == _TOO_FEW:
+            say(
+                "columns of two clients are linked by flic fit, and not by a federation between "
+                "machines (min_holders = 3): each would read the other's sums from the total"
+            )
