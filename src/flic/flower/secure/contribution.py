@@ -99,7 +99,11 @@ class SumLayout:
 
     def _is_added(self, own: Contents) -> np.ndarray:
         classes = self.settings.question.num_outputs
-        self._refuse_beyond(own, classes)
+        if not self.has_room_for(own):
+            raise FederationError(
+                "a silo would add to columns or classes that are none of the sum's; expected those "
+                "that all silos were told. Give all silos one version of flic."
+            )
         is_held = torch.zeros(classes, 1, dtype=torch.float64)
         is_held[own.classes] = 1.0
         tensors: dict[str, Tensor] = {}
@@ -118,13 +122,10 @@ class SumLayout:
         pairs = has[:, None] * has
         return Moments(is_held * has, is_held * has, pairs, pairs)
 
-    def _refuse_beyond(self, own: Contents, classes: int) -> None:
-        places = [*own.columns, -1], [*own.classes, -1]
-        if max(places[0]) >= len(self.union) or max(places[1]) >= classes:
-            raise FederationError(
-                "a silo would add to columns or classes that are none of the sum's; expected those "
-                "that all silos were told. Give all silos one version of flic."
-            )
+    def has_room_for(self, own: Contents) -> bool:
+        """Return whether the columns and classes that a silo would add to are the sum's."""
+        classes = self.settings.question.num_outputs
+        return max([*own.columns, -1]) < len(self.union) and max([*own.classes, -1]) < classes
 
     # ---- numbers and tensors -------------------------------------------------------------
 

@@ -137,7 +137,7 @@ class SiloSum:
         return SumAnswer(shares=sent)
 
     def mask(self, occasion: Occasion, shares: Mapping[str, str], layout: SumLayout) -> np.ndarray:
-        """The silo's numbers, to which enough peers add too, under its masks."""
+        """The silo's numbers to which enough peers add too, and no others, under its masks."""
         known, name = self._at("mask", occasion), self.silo.name
         peers = {advert.name: advert for advert in known.adverts if advert.name in shares}
         needed = self._threshold(known)
@@ -160,13 +160,14 @@ class SiloSum:
         numbers = self._numbers()["own"]
         enough = layout.num_adding(a.contents for a in taking_part) >= least_of(known.adverts)
         self._write_numbers({"own": numbers, "kept": np.where(enough, 0.0, numbers)})
+        size = int(enough.sum())
         masked = added(
-            encoded(np.where(enough, numbers, 0.0), members=len(taking_part), silo=name),
-            own_mask(bytes.fromhex(known.self_seed), layout.size),
+            encoded(numbers[enough], members=len(taking_part), silo=name),
+            own_mask(bytes.fromhex(known.self_seed), size),
         )
         mine = mask_key(bytes.fromhex(known.mask_seed))
         public = [(peer, bytes.fromhex(advert.mask)) for peer, advert in peers.items()]
-        masked = added(masked, masks_with_peers(mine, name, public, occasion.digest, layout.size))
+        masked = added(masked, masks_with_peers(mine, name, public, occasion.digest, size))
         held = {peer: (a.hex(), b.hex()) for peer, (a, b) in open_shares.items()}
         change = {"next": "agree", "shares": {**known.shares, **held}}
         self._write(known.model_copy(update=change))
