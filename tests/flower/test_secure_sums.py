@@ -1,6 +1,7 @@
 """Secure sums over Flower: the plain sum comes out, and neither lies nor failures show a silo."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -510,6 +511,96 @@ def test_a_plain_request_is_refused_where_masks_were_agreed(secure):
     plain = coordinator.settings.model_copy(update={"secure_sums": False})
     with pytest.raises(FederationError, match="asked for sums without masks"):
         place.silo("east").train(server, plain, "prepare", run="b" * 16)
+
+
+# ---- a silo that lies ----------------------------------------------------------------------
+
+
+def saying(phase, change):
+    """East changes its answer in a phase of the second round."""
+
+    def changed(name, round, content):
+        return (
+            change(content) if (name, round, phase_of(content)) == ("east", -2, phase) else content
+        )
+
+    return changed
+
+
+def with_statement(text):
+    def change(content):
+        said = content["answer"]["statement"]
+        content["answer"]["statement"] = text(json.loads(said)) if callable(text) else text
+        return content
+
+    return change
+
+
+def with_noise(content):
+    old = content["update"]["masked"]
+    noise = np.random.default_rng(0).bytes(len(old.data))
+    content["update"]["masked"] = replace(old, data=noise)
+    return content
+
+
+def with_fewer_numbers(content):
+    old = content["update"]["masked"]
+    shape = (old.shape[0] - 1, 2)
+    content["update"]["masked"] = replace(old, shape=shape, data=old.data[:-16])
+    return content
+
+
+BAD = {
+    "no JSON": ("advertise", with_statement("{"), "does not say what a secure sum needs"),
+    "no keys": ("advertise", with_statement("{}"), "has no keys for a secure sum"),
+    "no such column": (
+        "advertise",
+        with_statement(lambda said: json.dumps(_beyond(said))),
+        "would add to numbers that are none of the sum's",
+    ),
+    "no shares": ("share", with_statement("{}"), "has shares for other silos"),
+    "fewer numbers": ("mask", with_fewer_numbers, "expected int64"),
+    "half a seed": (
+        "unmask",
+        with_statement(lambda said: json.dumps({**said, "seed": "00"})),
+        "has seeds or shares of another size",
+    ),
+}
+
+
+def _beyond(said):
+    said["advert"]["contents"]["columns"] = [99]
+    return said
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_an_answer_that_does_not_fit_is_refused_and_the_others_go_on(secure, what):
+    phase, change, reason = BAD[what]
+    place = secure(deadline_s=0.1)
+    place.grid.change = saying(phase, change)
+    place.go(2)
+    refusals = [e["message"] for e in events(place.folder) if e["event"] == "refused"]
+    assert len(refusals) == 1
+    assert reason in refusals[0]
+    assert ("east" in records(place)[-1]["active"]) == (phase == "unmask")
+
+
+def test_a_total_that_cannot_be_one_stops_the_run_and_names_all_who_are_in_it(secure):
+    place = secure(deadline_s=0.1)
+    place.grid.change = saying("mask", with_noise)
+    with pytest.raises(FederationError, match=r"centre, east, north, south, west has .* hide"):
+        place.go()
+    assert [r["round"] for r in records(place)] == [-3]
+
+
+def test_a_silo_looks_at_its_own_numbers_before_they_are_masked(secure):
+    """Columns so large that their squares would not fit into the total."""
+    names = ["east", "north", "south"]
+    huge = frame_of("east")
+    huge["age"] *= 1e12
+    place = secure(names, frames={**frames(names), "east": huge}, deadline_s=0.1)
+    place_go_fails(place)
+    assert "larger than 1.54e+18; expected less" in failures(place, "east")[-1]
 
 
 # ---- a second sum --------------------------------------------------------------------------

@@ -216,7 +216,9 @@ def _show_leaving(silo: "SiloFolder", settings: "FederationSettings", *, exact: 
         total = sum(entry.num_bytes for entry in of_all)
         sure = sum(entry.num_bytes for entry in of_all if not entry.linked)
         told = f"{total}" if sure == total else f"{sure} to {total}"
-        say(f"bytes {when.removeprefix('once, ').replace('every', 'in every')}: {told}")
+        is_masked = settings.masks_sums and any(entry.is_in_sum for entry in of_all)
+        before = ", before masks" if is_masked else ""
+        say(f"bytes {when.removeprefix('once, ').replace('every', 'in every')}{before}: {told}")
     if settings.sends_sums:
         typer.echo("never: single rows and labels, column names (only keys of them), your model")
         notice(
