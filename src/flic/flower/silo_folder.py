@@ -9,7 +9,7 @@ SILO/
   key peers.json        its private key, and the keys of silos that it trusts (flic.flower.peers)
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -25,16 +25,12 @@ from flic.flower.federation_settings import (
     FederationSettings,
     federation_settings,
 )
-from flic.flower.keys import line_of, read_private
-from flic.flower.peers import pinned_peers
 from flic.flower.pooling import FIRST, LAST, SUMS
-from flic.flower.secure.contribution import SumLayout
-from flic.flower.secure.plausible import wrong_in_sum
-from flic.flower.secure.silo_sum import MASKED, Silo, SiloSum, masked_tensor
-from flic.flower.secure.statements import Occasion, SumAnswer, SumRequest
+from flic.flower.secure.statements import SumAnswer, SumRequest
 from flic.flower.silo_engine import LinkedSiloEngine, SiloEngine, VisitResult
 from flic.flower.silo_file import FILE, SiloFile, silo_file, stated
 from flic.flower.silo_run import FACTS, ROWS, SiloRun
+from flic.flower.sum_visit import SumVisit, as_peer
 from flic.flower.sums_history import SumsHistory, Told
 from flic.method_settings import Scatter
 from flic.methods.linked.agreement import DETAILS
@@ -47,7 +43,7 @@ from flic.silos.encoding import EncodedSilo, encode
 from flic.silos.fitted import FittedClient
 from flic.tables import Client, SiloTable, load_client
 
-AGREED, KEY = "agreed.json", "key"
+AGREED = "agreed.json"
 
 
 class SiloFolder:
@@ -143,86 +139,11 @@ class SiloFolder:
             )
         with alone_in(self.folder, patience_s=settings.deadline_s):
             own = self._run(run, settings)
-            one = SiloSum(own.folder, self._as_peer(settings))
-            layout = SumLayout(own.settings, occasion.round, tuple(occasion.union))
-            if asked.phase == "advertise":
-                return self._advertise(own, one, layout, occasion, server), {}
-            if asked.phase == "share":
-                return one.share(occasion, asked.adverts), {}
-            if asked.phase == "mask":
-                masked = one.mask(occasion, asked.shares, layout)
-                own.keep_to_itself(layout.in_own_columns(one.kept(), self._keys_in(own, layout)))
-                return SumAnswer(), {MASKED: masked_tensor(masked)}
-            return self._unmask(own, one, layout, asked), {}
-
-    def _advertise(
-        self,
-        own: SiloRun,
-        one: SiloSum,
-        layout: SumLayout,
-        occasion: Occasion,
-        server: ServerState,
-    ) -> SumAnswer:
-        """The silo's numbers, made and put aside; keys for their sum, and what they are."""
-        one.refuse_roster(occasion)
-        update, keys = self._prepare(own, server).update, self._keys_in(own, layout)
-        linked = self.linked_engine(own.client, own.settings).places(server)
-        features = own.client.schema.features
-        if [features[i] for i in linked] != keys:
-            raise FederationError(
-                f"silo {self.name!r} is told that {len(linked)} of its features are linked, and "
-                f"{len(keys)} are among those of all silos; expected the same. Begin a new run."
-            )
-        if wrong := wrong_in_sum(update, 1):
-            raise FederationError(
-                f"the update of silo {self.name!r} {wrong}. Look at the table; nothing was sent."
-            )
-        contents = layout.contents(update, keys, one.silo.min_holders)
-        return one.advertise(occasion, contents, layout.own(update, keys))
-
-    def _unmask(
-        self, own: SiloRun, one: SiloSum, layout: SumLayout, asked: SumRequest
-    ) -> SumAnswer:
-        """A signature under the members of a sum, or what unmasks it; a sum of few shows them."""
-        occasion, run = asked.occasion, own.folder.name
-        step = f"{occasion.stage} {occasion.round}"
-        if asked.phase == "agree":
-            one.refuse_members(occasion, asked.members, layout)
-            behind = self._by_column(own, layout, one.sets(occasion, asked.members))
-            self.history.refuse_subtraction(run, step, behind, least=one.silo.min_holders)
-            return one.agree(occasion, asked.members)
-        behind = self._by_column(own, layout, one.sets(occasion))
-        self.history.refuse_subtraction(run, step, behind, least=one.silo.min_holders)
-        answer = one.unmask(occasion, asked.signatures)
-        self.history.keep_sets(run, step, behind)
-        return answer
-
-    def _as_peer(self, settings: FederationSettings) -> Silo:
-        """The silo as other silos know it: by its key."""
-        key, peers = read_private(self.folder / KEY), pinned_peers(self.folder)
-        own = [name for name, line in peers.items() if line == line_of(key)]
-        if not own:
-            raise FederationError(
-                f"silo {self.name!r} trusts no other silo's key yet; expected a list of keys that "
-                "its administrator compared. Ask the operator for it, and type: flic silo trust "
-                f"{self.folder} LIST"
-            )
-        return Silo(own[0], key, peers, self.min_holders(settings))
-
-    def _keys_in(self, own: SiloRun, layout: SumLayout) -> list[str]:
-        """Keys of the silo's features that are linked, in its own order."""
-        union = {*layout.union}
-        return [key for key in own.client.schema.features if key in union]
-
-    def _by_column(
-        self, own: SiloRun, layout: SumLayout, sets: Mapping[str, frozenset[str]]
-    ) -> dict[str, frozenset[str]]:
-        """Sets of members with columns by the digests of their names, which later runs have too."""
-        told, features = self.history.told_in(own.folder.name), own.client.schema.features
-        assert told is not None
-        digests = dict(zip(features, told.train.features, strict=False))
-        names = {f"column {i}": digests.get(key, key) for i, key in enumerate(layout.union)}
-        return {names.get(label, label): members for label, members in sets.items()}
+            peer = as_peer(self.folder, self.name, min_holders=self.min_holders(settings))
+            engine, begins = self.linked_engine(own.client, settings), asked.phase == "advertise"
+            linked = engine.places(server) if begins else []
+            visit = SumVisit(own, peer, self.history)
+            return visit.answer(asked, linked, lambda: self._prepare(own, server).update)
 
     def _refuse_unmasked(self, round: int, settings: FederationSettings) -> None:
         """Refuse to tell sums as they are unless the silo was shown that there are no masks."""

@@ -21,7 +21,8 @@ from flic.flower.log import events
 from flic.flower.ops.certificates import is_loopback
 from flic.flower.ops.processes import Service, environment, script
 from flic.flower.peers import pin
-from flic.flower.silo_folder import KEY, SiloFolder
+from flic.flower.silo_folder import SiloFolder
+from flic.flower.sum_visit import KEY
 from flic.notation import toml_text
 
 NODE = re.compile(r"SuperNode ID: (\d+)")
