@@ -269,8 +269,11 @@ def failing(name, round, phase):
     return change
 
 
-@pytest.mark.parametrize("round", [-2, -1, 0])
-@pytest.mark.parametrize("phase", PHASES)
+#: Before, during and after masking in the first sum; in later ones, once on each side of it.
+FAILURES = [*((-2, phase) for phase in PHASES), (-1, "share"), (-1, "agree"), (0, "mask")]
+
+
+@pytest.mark.parametrize(("round", "phase"), FAILURES)
 def test_a_silo_that_fails_does_not_stop_the_others(secure, round, phase):
     place = secure(deadline_s=0.1)
     place.grid.change = failing("east", round, phase)

@@ -123,9 +123,13 @@ class SiloRunner(ABC):
             return None
         self._tries = 0
         rules.take(members, update, server.round)
-        absent = {name: why for name, why in absent.items() if name not in members}
+        # Who fails once its numbers have arrived is counted all the same.
+        absent, refused = (
+            {name: why for name, why in own.items() if name not in members}
+            for own in (absent, one.refused)
+        )
         sent = {name: one.num_bytes[name] for name in members}
-        facts = {"active": members, "absent": absent, "refused": one.refused, "bytes": sent}
+        facts = {"active": members, "absent": absent, "refused": refused, "bytes": sent}
         return Work([update], {}, one.num_bytes.total(), facts)
 
     def count(self, stage: Stage, server: ServerState, updates: Sequence[Update]) -> ServerState:
