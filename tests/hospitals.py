@@ -16,9 +16,12 @@ from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
+from flic.files import write_json
 from flic.flower.client_app import app
 from flic.flower.coordinator_folder import Coordinator
 from flic.flower.federation_settings import FederationSettings
+from flic.flower.keys import create_pair, read_public
+from flic.flower.peers import pin
 from flic.flower.server_app import conduct
 from flic.flower.silo_folder import SiloFolder
 from flic.methods import METHODS
@@ -39,10 +42,15 @@ COLUMNS = {
 }
 ROWS = {"north": 44, "south": 61, "east": 37}
 NODES = {"north": 101, "south": 102, "east": 103}
+MORE_NODES = {"west": 104, "centre": 105, "island": 106}
+ALL_NODES = {**NODES, **MORE_NODES}
 
 #: Linked columns that hide nothing, and the salt of their names.
 WIDE_OPEN = {"random_features": 24, "max_numbers_per_value": 1e6}
 SALT = "0a" * 16
+
+#: Sums without masks, of columns that two silos have.
+PLAIN = {"secure_sums": False, "min_holders": 2}
 
 BETWEEN_MACHINES = [name for name in METHODS if METHODS[name].between_machines]
 
@@ -104,7 +112,9 @@ class HereGrid(Grid):
 
     def get_node_ids(self) -> list[int]:
         return [
-            node for name, node in NODES.items() if name in self.folders and name not in self.away
+            node
+            for name, node in ALL_NODES.items()
+            if name in self.folders and name not in self.away
         ]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
@@ -114,7 +124,7 @@ class HereGrid(Grid):
         return [*self.pushed]
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterator[Message]:
-        names = {node: name for name, node in NODES.items()}
+        names = {node: name for name, node in ALL_NODES.items()}
         for message in [self.pushed.pop(m) for m in message_ids if m in self.pushed]:
             name = names[message.metadata.dst_node_id]
             with self.one_at_a_time:
@@ -131,7 +141,7 @@ class HereGrid(Grid):
 
     def ask(self, name: str, message: Message) -> Message:
         wire = message_to_proto(message).SerializeToString()
-        context = Context(1, NODES[name], {"silo": str(self.folders[name])}, RecordDict(), {})
+        context = Context(1, ALL_NODES[name], {"silo": str(self.folders[name])}, RecordDict(), {})
         return app(message_from_proto(ProtoMessage.FromString(wire)), context)
 
     def set_run(self, run: Any) -> None:
@@ -182,7 +192,25 @@ def make_silo(
     folder.mkdir()
     frame = rows_of(folder.name) if frame is None else frame
     frame.drop(columns="stay" if label == "num" else "num").to_csv(folder / "rows.csv", index=False)
-    return SiloFolder.create(folder, Client(name=folder.name, data="rows.csv", label=label, **keys))
+    client = Client(name=folder.name, data="rows.csv", label=label, **keys)
+    made = SiloFolder.create(folder, client)
+    create_pair(folder / "key", folder / "key.pub")
+    return made
+
+
+def know_each_other(folders: dict[str, Path]) -> None:
+    """Have silos pin each other's keys."""
+    lines = {name: read_public(folder / "key.pub") for name, folder in folders.items()}
+    for folder in folders.values():
+        pin(folder, lines)
+
+
+def agree_to_plain_sums(folder: Path, settings: FederationSettings) -> None:
+    """Have a silo agree to a federation without secure sums, as if init had shown it."""
+    write_json(folder / "agreed.json", settings.model_dump(mode="json"))
+    text = (folder / "silo.toml").read_text()
+    if "min_holders" not in text:
+        (folder / "silo.toml").write_text(f"{text}min_holders = {settings.min_holders}\n")
 
 
 def make_here(
@@ -195,8 +223,13 @@ def make_here(
     for name in names:
         if not (root / name).exists():
             make_silo(root / name, (frames or {}).get(name), label=label)
-        coordinator.members.admit(name, NODES[name])
-    return Here(folder, HereGrid({name: root / name for name in names}))
+        coordinator.members.admit(name, ALL_NODES[name])
+    folders = {name: root / name for name in names}
+    know_each_other(folders)
+    if coordinator.settings.sends_sums and not coordinator.settings.secure_sums:
+        for own in folders.values():
+            agree_to_plain_sums(own, coordinator.settings)
+    return Here(folder, HereGrid(folders))
 
 
 def state(place: Here, name: str, **keys: Any) -> None:

@@ -32,6 +32,7 @@ from flic.settings import merge
 from hospitals import (
     BETWEEN_MACHINES,
     NODES,
+    PLAIN,
     SALT,
     WIDE_OPEN,
     in_a_run,
@@ -104,6 +105,7 @@ ROUNDED = 1e-5
 
 USUAL = {
     "network": {**PLAIN_DESCENT, "fedhenn": {"probe_rows": 9}, "linked": WIDE_OPEN},
+    **PLAIN,
     **{"rounds": 2, "salt": SALT, "max_features": 7},  # as wide as the widest silo
 }
 ON_RESPONSES = {"task": "regression", "range": (0.0, 10.0), "label": "stay"}

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from flic.errors import ConfigError, FederationError
+from flic.flower import keys
 from flic.flower.coordinator_folder import Coordinator
 from flic.flower.federation_settings import FederationSettings
-from flic.flower.ops import keys
 from flic.flower.ops.deployment import Address, Deployment
 from flic.flower.ops.supernode import free_port
 

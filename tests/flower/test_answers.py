@@ -14,9 +14,9 @@ from flic.flower.messages import read_request
 from flic.flower.pooling import LAST, POSITIONS, SUMS, linked_method
 from flic.methods.linked.tuning import Classes
 from flic.methods.protocol import ServerState
-from hospitals import settings_of
+from hospitals import PLAIN, SALT, settings_of
 
-LINKED = {"method": "linked", "salt": "0a" * 16, "names": ["east", "north"]}
+LINKED = {"method": "linked", "salt": SALT, "names": ["east", "north"], **PLAIN}
 TOTAL = "moments.linked.linear.total"
 
 
@@ -141,7 +141,7 @@ def test_figures_of_linked_columns_are_told_once(liar):
 def test_min_rows_stays_as_it_was_agreed(liar):
     """Sums under 5 and under 6 differ by what two persons differ by."""
     one = liar(2)
-    with pytest.raises(FederationError, match="network, seed or min_rows"):
+    with pytest.raises(FederationError, match="settings other than those it agreed to"):
         one.ask(one.requests[-1].server, min_rows=6)
 
 

@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from flic.errors import ConfigError, RunFolderError
-from flic.flower.ops import certificates, keys
+from flic.flower import keys
+from flic.flower.ops import certificates
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,12 @@ from click import Group
 from typer.main import get_command
 
 from flic.cli.main import app
+from flic.files import write_json
+from flic.flower.coordinator_folder import Coordinator
+from flic.flower.keys import fingerprint, read_public
 from flic.flower.ops.deployment import Deployment
 from flic.flower.ops.supernode import free_port
+from flic.flower.peers import pinned_peers
 from flic.flower.silo_folder import SiloFolder
 from flic.tables import load_tables, read_federation
 
@@ -129,8 +133,71 @@ def test_linked_columns_have_a_salt_and_are_announced_round_by_round(flic, rows,
     # rows behind each, and weights.
     numbers = 2 + 2 * 2 + 2 + 1 + 1 + 1
     assert f"bytes in round 1: {2 * 32}" in said
-    assert f"bytes in round 2: 0 to {2 * 32 + 8 * numbers + 6 * 8}" in said
-    assert "bytes in round 4: " in said
+    assert f"bytes in round 2, before masks: 0 to {2 * 32 + 8 * numbers + 6 * 8}" in said
+    assert "bytes in round 4, before masks: " in said
+    assert "masked: the operator sees totals over 3 silos or more, not yours" in said
+    assert "in a federation of fewer than 3 silos this silo tells no sums" in said
+
+
+def test_what_is_given_up_without_secure_sums_is_said_to_the_operator_and_to_silos(flic, rows):
+    _, said = flic("coordinator init c --classes well,ill --method linked")
+    assert "linked columns need 3 silos or more (min_holders)" in said
+    assert "have every silo compare and trust it" in said
+    code, said = flic("coordinator init p --classes well,ill --method linked --no-secure-sums")
+    assert code == 0
+    assert "whoever runs this coordinator sees the sums of every silo" in said
+    words = "silo init s --data rows.csv --label num --class well=0 --class ill=1,2 --federation"
+    code, said = flic(f"{words} p/federation.json")
+    assert code == 0, said
+    assert "its operator sees all sums above as they are" in said
+    assert "before masks" not in said
+
+
+def section_of_the_page(title):
+    """Commands under a heading of docs/deploy.md."""
+    page = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
+    section = page.split(f"## {title}\n")[1].split("\n## ")[0]
+    return re.findall(r"^flic (.*)$", section, re.MULTILINE)
+
+
+def test_keys_are_compared_and_trusted_as_the_page_says(flic, rows, tmp_path):
+    assert flic("coordinator init linked --classes well,ill --method linked")[0] == 0
+    words = "silo init {} --data rows.csv --label num --class well=0 --class ill=1,2"
+    deployment = Deployment.open(tmp_path / "linked")
+    members = Coordinator.open(tmp_path / "linked").members
+    lines = {}
+    for number, name in enumerate(("heart", "south", "east")):
+        assert flic(words.format(name))[0] == 0
+        members.admit(name, number)
+        lines[name] = read_public(tmp_path / name / "key.pub")
+    # As `admit` does once Flower has the keys, which takes a coordinator that runs.
+    write_json(tmp_path / "linked/keys.json", {line: name for name, line in lines.items()})
+    assert deployment.lines() == lines
+    commands = [c.replace("/srv/flic/", "") for c in section_of_the_page("Secure sums")]
+    assert [c.split()[:2] for c in commands] == [
+        ["coordinator", "keys"],
+        ["silo", "trust"],
+        ["silo", "fingerprint"],
+        ["silo", "trust"],
+    ]
+    said = [flic(command) for command in commands]
+    assert [code for code, _ in said] == [0, 0, 0, 0], said
+    own = fingerprint(lines["heart"])
+    assert "nothing is trusted yet" in said[1][1]
+    assert all(fingerprint(line) in said[1][1] for line in lines.values())
+    assert said[2][1].strip() == f"heart {own}"
+    assert "trusts 3 keys, its own included" in said[3][1]
+    assert pinned_peers(tmp_path / "heart") == lines
+    assert "trusted" in flic("silo trust heart/silo.toml peers.txt")[1]
+
+
+def test_a_list_that_is_none_is_refused(flic, made, tmp_path):
+    (tmp_path / "peers.txt").write_text("ecdsa-sha2-nistp384 AAAA north\n")
+    code, said = flic("silo trust s peers.txt --compared")
+    assert (code, "is no public key" in said) == (2, True)
+    (tmp_path / "peers.txt").write_text((tmp_path / "s/key.pub").read_text())
+    code, said = flic("silo trust s peers.txt --compared")
+    assert (code, "expected kind of key, key and a name" in said) == (2, True)
 
 
 def commands_of_the_page():

@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from flic.flower.ops import keys
+from flic.flower import keys
 from flic.flower.ops.listener import PEER, Peer
 from flic.flower.ops.superlink import PART_OF_MESSAGE, START_OF_MESSAGE, Gate
 from flic.flower.ops.supernode import COMPONENTS, objection

@@ -19,6 +19,7 @@ from flic.flower.silo_folder import held_out
 from flic.methods.linked.sums import SENT
 from hospitals import (
     COLUMNS,
+    PLAIN,
     SALT,
     WIDE_OPEN,
     like,
@@ -30,7 +31,7 @@ from hospitals import (
 )
 from sealing import sealed
 
-LINKED = {"method": "linked", "network": {"linked": WIDE_OPEN}, "salt": SALT}
+LINKED = {"method": "linked", "network": {"linked": WIDE_OPEN}, "salt": SALT, **PLAIN}
 NAMES = ["east", "north", "south"]
 
 

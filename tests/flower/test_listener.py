@@ -25,7 +25,8 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from flic.flower.ops import certificates, keys
+from flic.flower import keys
+from flic.flower.ops import certificates
 from flic.flower.ops.listener import Limits
 from flic.flower.ops.quota import IN_ALL, LONGEST, PER_SOURCE, Quota, one_line
 from flic.flower.ops.superlink import SMALL, gated

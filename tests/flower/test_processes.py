@@ -12,10 +12,12 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+import numpy as np
 import pytest
 import torch
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from siege import siege
+from test_masks import uniformity
 from wire import Recorder, answers, inspect_answer, requests, rows_on_disk, size, words_of
 
 import flic
@@ -195,12 +197,14 @@ def sent_code_is_not_run(running, members, root):
 
 
 @contextmanager
-def recorded(root, settings):
+def recorded(root, settings, columns=None):
     """A federation of three silos, all of whose bytes are kept: running, members, recorder."""
     # Fewer places than strangers ask for, where there are any.
     few = {"max_connections": 48, "max_connections_per_silo": 12}
     with on_loopback(root, settings, {}, **few) as running:
-        members = admitted(running, root, clients(root, 3))
+        members = admitted(running, root, clients(root, 3, columns=columns))
+        for member in members:
+            member.trust(running.deployment.lines())
         recorder = Recorder(running.server, running.deployment.certificates)
         try:
             with ThreadPoolExecutor(3) as pool:
@@ -281,27 +285,28 @@ def test_a_federation_keeps_strangers_and_liars_out_and_has_the_simulators_resul
     no_word_is_sent(recorder, silos)
 
 
-def no_word_is_sent(recorder, silos):
+def no_word_is_sent(recorder, silos, but=()):
     """Names and values of columns are in no request."""
-    words = {word for silo in silos for word in words_of(silo)}
+    words = {word for silo in silos for word in words_of(silo)} - {*but}
     for _, head, body in requests(recorder.streams):
         assert not [word for word in words if word.encode() in body and len(word) > 5]
         assert not [word for word in words if word in head and word.islower()]  # not in times
 
 
-def test_of_linked_columns_what_was_announced_is_on_the_wire_and_nothing_else(tmp_path):
-    with recorded(tmp_path, settings_of(method="linked")) as (running, members, recorder):
+def test_of_linked_columns_masks_are_on_the_wire_and_the_result_is_the_simulators(tmp_path):
+    settings = settings_of(method="linked")
+    with recorded(tmp_path, settings, columns=8) as (running, members, recorder):
         running.deployment.train()
     coordinator = Coordinator.open(running.deployment.folder)
     settings, nodes = coordinator.settings, coordinator.members.silos
     journal = DiskJournal(running.deployment.folder / "checkpoints")
     silos = [member.silo for member in members]
     sent = answers(recorder.streams)
-    assert len(sent) == 3 * 5  # four rounds, of which the last is measured
+    assert len(sent) == 3 * (1 + 3 * 5 + 1)  # keys, three sums of five phases, figures
     for silo in silos:
         for content in [content for node, content in sent if node == nodes[silo.name]]:
-            inspect_sums(silo, settings, content)
-    no_word_is_sent(recorder, silos)
+            inspect_masked(silo, settings, content)
+    no_word_is_sent(recorder, silos, but=nodes)  # peers are called by their names
     # The simulator lays sums out otherwise; what is made of them is the same.
     alone = simulated(settings, silos)
     ours, theirs = (own.records[-1]["scores"] for own in (journal, alone))
@@ -312,18 +317,24 @@ def test_of_linked_columns_what_was_announced_is_on_the_wire_and_nothing_else(tm
     same(shared, {name: alone.server.shared[name] for name in cv_scores})
 
 
-def inspect_sums(silo, settings, content):
-    """An answer about linked columns: sums as announced, keys that nobody can read."""
+def inspect_masked(silo, settings, content):
+    """An answer about linked columns: keys that nobody can read, masked numbers, figures."""
     rows, announced = rows_on_disk(silo), announce(silo, settings)
     keys = content["answer"].get("keys", [])
     assert all(re.fullmatch("[0-9a-f]{32}", key) for key in keys)
+    assert {*content["update"]} <= {"masked"}
     for array in content["update"].values():
         assert not {*array.shape} & {len(own) for own in rows.values()}
+        words = np.frombuffer(array.data, "<u8")
+        assert len(np.unique(words)) == len(words)  # also of zeros, and of counts that are equal
+        if len(words) > 1000:
+            assert 1e-5 < uniformity(words) < 1 - 1e-5
     number = content["answer"]["round"] - FIRST + 1
     when = "every evaluation" if content["numbers"] else f"once, in round {number}"
     due = {e.what: e.num_bytes for e in announced if e.when == when}
-    assert {*content["update"], *content["numbers"]} <= due.keys()
-    assert 0 < size(content) <= sum(due.values())
+    assert {*content["numbers"]} <= due.keys()
+    if keys or content["numbers"]:
+        assert 0 < size(content) <= sum(due.values())
 
 
 def kill(pid):

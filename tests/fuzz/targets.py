@@ -34,13 +34,16 @@ from flic.digests import digest, digest_of
 from flic.errors import FlicError
 from flic.flower.announcement import announce
 from flic.flower.coordinator_folder import Coordinator
-from flic.flower.exchange import Asked, Reply, Request
+from flic.flower.exchange import Asked, Reply, Request, SumPhase
 from flic.flower.federation_settings import FederationSettings
+from flic.flower.keys import create_pair, read_public
 from flic.flower.messages import pack_reply, pack_request, read_reply, read_request
+from flic.flower.peers import peers_text, pin, read_peers
 from flic.flower.pooling import LAST
 from flic.flower.runner import SiloRunner
+from flic.flower.secure.statements import SumRequest, read_statement
 from flic.flower.silo_folder import SiloFolder
-from flic.methods.protocol import ServerState
+from flic.methods.protocol import Entry, ServerState, Update
 from flic.runs import run_folder
 from flic.silos.joining import shared_by_run
 from flic.tables import Client, read_table, stream_table
@@ -421,14 +424,17 @@ class RecordedVisit:
 def _visits(root: Path) -> Iterator[RecordedVisit]:
     """Rounds of a method that trains, and of one that does not."""
     for method, rounds in (("flic-hl", 2), ("linked", 4)):
-        settings, place = _agreed(method=method), root / method
+        plain = {"secure_sums": False, "min_holders": 2}
+        settings, place = _agreed(method=method, **plain), root / method
         coordinator = Coordinator.create(place / "coordinator", settings)
         settings, silos = coordinator.settings, {}
         for number, name in enumerate(("north", "south")):
             coordinator.members.admit(name, number)
             labels = {"well": (0,), "ill": (1,)}
             client = Client(name=name, data=f"{name}.csv", label="ill", labels=labels)
-            silos[name] = SiloFolder.create(place / name, client, agreed=settings)
+            SiloFolder.create(place / name, client, agreed=settings)
+            _say(place / name, min_holders=2)
+            silos[name] = SiloFolder.open(place / name)
             (place / name / f"{name}.csv").write_bytes(TABLES[f"{name}.csv"])
         for done in range(rounds):
             sent = {name: _request(coordinator, name) for name in silos}
@@ -449,6 +455,12 @@ def _visits(root: Path) -> Iterator[RecordedVisit]:
             next(coordinator.rounds(_Answering(coordinator, replies)).steps())
 
 
+def _say(folder: Path, **own: int) -> None:
+    """Say more in a silo's file."""
+    path = folder / "silo.toml"
+    path.write_text(path.read_text() + "".join(f"{key} = {n}\n" for key, n in own.items()))
+
+
 class _Answering(SiloRunner):
     """Silos whose answers are known."""
 
@@ -459,7 +471,13 @@ class _Answering(SiloRunner):
     def connected(self) -> set[str]:
         return {*self._replies}
 
-    def ask(self, stage: str, server: ServerState, names: Sequence[str]) -> Asked:
+    def ask(
+        self,
+        stage: str,
+        server: ServerState,
+        names: Sequence[str],
+        phase: SumPhase | None = None,
+    ) -> Asked:
         return Asked() if stage == "evaluate" else Asked(self._replies)
 
 
@@ -514,6 +532,87 @@ def _replies(root: Path) -> FuzzTarget:
         next(coordinator.rounds(_Answering(coordinator, replies)).steps())
 
     return FuzzTarget(seeds, feed, beside)
+
+
+def _sums(root: Path) -> FuzzTarget:
+    """Phases of a secure sum, as a silo is asked for them by an operator who lies."""
+    coordinator = Coordinator.create(root / "coordinator", _agreed(method="linked"))
+    settings, silos = coordinator.settings, {}
+    for number, name in enumerate(SECURE):
+        coordinator.members.admit(name, number)
+        labels = {"well": (0,), "ill": (1,)}
+        client = Client(name=name, data="rows.csv", label="ill", labels=labels)
+        silos[name] = SiloFolder.create(root / name, client, agreed=settings)
+        (root / name / "rows.csv").write_bytes(_csv(_rows(number)))
+        create_pair(root / name / "key", root / name / "key.pub")
+    for name in SECURE:
+        pin(root / name, {other: read_public(root / other / "key.pub") for other in SECURE})
+    runner = _Summing(coordinator, silos)
+    for _ in range(2):  # keys, and then a sum
+        next(coordinator.rounds(runner).steps())
+    seeds = [{f"{n}/statement.json": text.encode()} for n, (_, text, _) in enumerate(runner.heard)]
+    beside = {
+        f"{n}/{path}": content
+        for n, (_, _, files) in enumerate(runner.heard)
+        for path, content in files.items()
+    }
+
+    def feed(folder: Path) -> None:
+        [path] = folder.glob("*/statement.json")
+        asked = read_statement(SumRequest, path.read_text(errors="replace"), who="a request")
+        server, _, _ = runner.heard[int(path.parent.name)]
+        silo = SiloFolder.open(path.parent)
+        silo.add_to_sum(asked, server, settings, run=coordinator.run)
+
+    return FuzzTarget(seeds, feed, beside)
+
+
+SECURE = ("east", "north", "south")
+
+
+class _Summing(SiloRunner):
+    """Silos in this process; what one of them is told in a secure sum is kept."""
+
+    def __init__(self, coordinator: Coordinator, silos: Mapping[str, SiloFolder]) -> None:
+        super().__init__(coordinator)
+        self._silos = silos
+        self.heard: list[tuple[ServerState, str, dict[str, bytes]]] = []
+
+    def connected(self) -> set[str]:
+        return {*self._silos}
+
+    def ask(
+        self,
+        stage: str,
+        server: ServerState,
+        names: Sequence[str],
+        phase: SumPhase | None = None,
+    ) -> Asked:
+        replies = {}
+        for name in names:
+            own, run = self._silos[name], self.coordinator.run
+            shared, settings = self._rules.shared_with(name, server), self._settings
+            if phase is None:
+                done = own.train(shared, settings, stage, run=run)
+                replies[name] = Reply(server.round, done.update, {}, done.keys)
+                continue
+            text = phase.statements[name]
+            if name == "north":
+                self.heard.append((shared, text, _files(own.folder)))
+            asked = read_statement(SumRequest, text, who="a request")
+            answer, masked = own.add_to_sum(asked, shared, settings, run=run)
+            update = Update(name, {n: Entry(v, 1.0) for n, v in masked.items()})
+            replies[name] = Reply(server.round, update, statement=answer.model_dump_json())
+        return Asked(replies)
+
+
+def _peers(root: Path) -> FuzzTarget:
+    """Lists of keys, as an operator hands them out."""
+    for name in SECURE:
+        create_pair(root / name, root / f"{name}.pub")
+    lines = {name: read_public(root / f"{name}.pub") for name in SECURE}
+    seeds = [{"peers.txt": peers_text(lines).encode()}]
+    return FuzzTarget(seeds, lambda folder: read_peers(folder / "peers.txt"), {})
 
 
 # ---- folders --------------------------------------------------------------------------------
@@ -655,6 +754,8 @@ MAKERS: dict[str, Callable[[Path], FuzzTarget]] = {
     "tables": _tables,
     "requests": _requests,
     "replies": _replies,
+    "secure-sums": _sums,
+    "peers": _peers,
     "run-folder": _run,
     "sealed-run-folder": _sealed_run,
     "fitted-folder": _fitted,

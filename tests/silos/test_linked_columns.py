@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from flic.errors import ConfigError
-from flic.flower.pooling import SPACE
+from flic.flower.sums_form import SPACE
 from flic.silos import folder as folders
 from flic.silos.candidates import LINKED
 from flic.silos.encoding import encode, linked_spaces

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LISTED_CLASSES = 4
 LISTED_COLUMNS = 20
+_TOO_FEW = 2  # clients with a column, for sums of it to hide either
 
 FederationPath = Annotated[
     Path, typer.Argument(metavar="FEDERATION.toml", help="Description of the federation.")
@@ -135,3 +136,8 @@ def _show_shared(found: "Check") -> None:
             more = f" and {len(names) - LISTED_COLUMNS} more" if len(names) > LISTED_COLUMNS else ""
             listed = ", ".join(names[:LISTED_COLUMNS])
             say(f"shared by {count} of {total}: {listed}{more}")
+        if names and count == _TOO_FEW:
+            say(
+                "columns of two clients are linked by flic fit, and not by a federation between "
+                "machines (min_holders = 3): each would read the other's sums from the total"
+            )

@@ -15,6 +15,7 @@ from flic.notation import counted
 
 if TYPE_CHECKING:
     from flic.engine.journal import Record
+    from flic.flower.federation_settings import FederationSettings
     from flic.flower.ops.deployment import Deployment
 
 app = typer.Typer(
@@ -78,6 +79,12 @@ def init(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Without TLS; on this machine only.")
     ] = False,
+    no_secure_sums: Annotated[
+        bool,
+        typer.Option(
+            "--no-secure-sums", help="Linked columns: you see each silo's sums, not only the total."
+        ),
+    ] = False,
     set_: Assignments = None,
 ) -> None:
     """Make a coordinator: settings, certificates, and folders that only you can read."""
@@ -88,12 +95,33 @@ def init(
 
     named = {"method": method, "rounds": rounds, "seed": seed, "classes": split_names(classes)}
     given = {key: value for key, value in named.items() if value is not None}
+    given |= {"secure_sums": False} if no_secure_sums else {}
     source = source_of("flic coordinator init", set_)
     settings = federation_settings(assigned({}, set_) | given, source=source)
     address = Address(hosts=tuple(host or ["localhost"]), port=port, insecure=insecure)
     made = Deployment.create(folder, settings, address)
     typer.echo(f"made {folder}; start it with: flic coordinator start {folder}")
     _tell_next(made, has_salt=settings.sends_sums)
+    if settings.sends_sums:
+        _tell_of_sums(settings)
+
+
+def _tell_of_sums(settings: "FederationSettings") -> None:
+    """Say who will see which sums, and how many silos it takes."""
+    notice(
+        f"linked columns need {settings.min_holders} silos or more (min_holders): of two, each "
+        "would read the other's sums from the total."
+    )
+    if settings.secure_sums:
+        typer.echo(
+            "sums are masked: once all silos are admitted, write the list of their keys with flic "
+            "coordinator keys, and have every silo compare and trust it."
+        )
+    else:
+        notice(
+            "without secure sums, whoever runs this coordinator sees the sums of every silo: class "
+            "means and covariances of its rows. Silos are told so."
+        )
 
 
 def _tell_next(made: "Deployment", *, has_salt: bool) -> None:
@@ -142,6 +170,22 @@ def revoke(folder: Folder, name: Name) -> None:
     """Exclude a silo; its contributions to finished rounds stay."""
     _open(folder).revoke(name)
     typer.echo(f"{name} is not admitted any more")
+
+
+@app.command()
+def keys(
+    folder: Folder,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write the list.")],
+) -> None:
+    """Write the list of the silos' public keys, for silos to compare and trust."""
+    deployment = _open(folder)
+    from flic.files import write_atomically
+    from flic.flower.peers import peers_text
+
+    lines = deployment.lines()
+    write_atomically(out, peers_text(lines).encode())
+    typer.echo(f"wrote {counted(len(lines), 'key')} to {out}; send it to every silo, which types:")
+    typer.echo(f"  flic silo trust SILO.toml {out.name}")
 
 
 @app.command()

@@ -213,18 +213,21 @@ def _show_leaving(silo: "SiloFolder", settings: "FederationSettings", *, exact: 
         total = sum(entry.num_bytes for entry in of_all)
         sure = sum(entry.num_bytes for entry in of_all if not entry.linked)
         told = f"{total}" if sure == total else f"{sure} to {total}"
-        say(f"bytes {when.removeprefix('once, ').replace('every', 'in every')}: {told}")
+        is_masked = settings.masks_sums and any(entry.is_in_sum for entry in of_all)
+        before = ", before masks" if is_masked else ""
+        say(f"bytes {when.removeprefix('once, ').replace('every', 'in every')}{before}: {told}")
     if settings.sends_sums:
         typer.echo("never: single rows and labels, column names (only keys of them), your model")
         notice(
             "the shapes above count all your columns. Sums contain only columns that at least "
-            f"{settings.min_holders} silos have, and each is over at least "
+            f"{silo.min_holders(settings)} silos have (min_holders), and each is over at least "
             f"{counted(silo.min_rows(settings), 'row')} (min_rows). Besides sums by class, at most "
             f"{silo.max_numbers_per_value(settings):g} sums are sent per encoded value of your "
             "rows (max_numbers_per_value), and likelihoods are rounded so that no row alone moves "
             "one by more than a step: from more, rows could be computed. SECURITY.md says what is "
             "known about this."
         )
+        _show_who_sees(silo, settings)
     else:
         typer.echo(
             "never: rows, labels, names and kinds of columns, the embedding φ and the head β, "
@@ -237,8 +240,66 @@ def _show_leaving(silo: "SiloFolder", settings: "FederationSettings", *, exact: 
         )
 
 
+def _show_who_sees(silo: "SiloFolder", settings: "FederationSettings") -> None:
+    """Say whether the operator sees these sums, and what a federation of two would show."""
+    if settings.secure_sums:
+        least = silo.min_holders(settings)
+        typer.echo(
+            f"masked: the operator sees totals over {least} silos or more, not yours. A masked "
+            "number has 16 bytes, and there is one for every linked column of any silo."
+        )
+        notice(
+            f"in a federation of fewer than {least} silos this silo tells no sums: of two, each "
+            "reads the other's sums from the total. Before the first run, compare and trust the "
+            "others' keys: flic silo trust"
+        )
+    else:
+        notice(
+            "this federation was made with --no-secure-sums: its operator sees all sums above as "
+            "they are, class means and covariances of your rows."
+        )
+
+
 def _when(entry: "Leaving") -> str:
     return entry.when + (f", if {entry.linked} columns are linked" if entry.linked > 1 else "")
+
+
+@app.command()
+def fingerprint(path: SiloPath) -> None:
+    """Show the fingerprint of the silo's key, to be compared with what others were sent."""
+    member = _open(path)
+    typer.echo(f"{member.silo.name} {member.fingerprint()}")
+
+
+@app.command()
+def trust(
+    path: SiloPath,
+    keys: Annotated[Path, typer.Argument(metavar="LIST", help="The operator's list of keys.")],
+    compared: Annotated[
+        bool,
+        typer.Option("--compared", help="You compared every fingerprint with the silo it is of."),
+    ] = False,
+) -> None:
+    """Trust the keys of other silos in secure sums, once you compared their fingerprints."""
+    member = _open(path)
+    from flic.flower.keys import fingerprint as fingerprint_of
+    from flic.flower.peers import pinned_peers, read_peers
+
+    lines, known = read_peers(keys), pinned_peers(member.folder)
+    rows = [
+        [name, fingerprint_of(line), "trusted" if known.get(name) == line else "new"]
+        for name, line in lines.items()
+    ]
+    table(f"Keys in {keys.name}", ["silo", "fingerprint", "is"], rows)
+    if not compared:
+        notice(
+            "nothing is trusted yet. Ask each silo, by telephone or the like and not through the "
+            "operator, what flic silo fingerprint shows there. If all are the same, type: flic "
+            f"silo trust {path} {keys} --compared"
+        )
+        return
+    member.trust(lines)
+    typer.echo(f"{member.silo.name} trusts {counted(len(lines), 'key')}, its own included")
 
 
 @app.command()

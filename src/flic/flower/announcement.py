@@ -37,6 +37,7 @@ class Leaving:
     num_bytes: int
     when: str
     linked: int = 0  # columns that must be linked before it does
+    is_in_sum: bool = False  # whether the operator sees it in sums of many silos alone
 
 
 def announce(silo: SiloFolder, settings: FederationSettings) -> list[Leaving]:
@@ -76,7 +77,7 @@ def _sums(silo: SiloFolder, settings: FederationSettings) -> list[Leaving]:
     for name, value, linked in engine.leaving():
         sent = _nth(round_of(name))
         both = _tensor(name, value.shape, value, sent), _number(f"weight of {name}", sent)
-        found += [replace(one, linked=linked) for one in both]
+        found += [replace(o, linked=linked, is_in_sum=settings.secure_sums) for o in both]
     kind = Errors if isinstance(settings.common_task, Regression) else Hits
     figures = [f"test_{own.name}" for own in fields(kind)]
     return [*found, *(_number(name, "every evaluation") for name in figures)]

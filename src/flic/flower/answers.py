@@ -68,10 +68,11 @@ class Answers:
                 "answers to many would show rows. Begin a new run."
             )
 
-    def refuse_out_of_turn(self, step: str, request: str) -> None:
+    def refuse_out_of_turn(self, step: str, request: str, *, begins_anew: bool) -> None:
         """Refuse a step of linked columns before the last was answered, or more often than that.
 
-        If a silo fails, the others are asked anew from the round after the sums.
+        If a silo fails, a run that `begins_anew` asks the others again from the round after the
+        sums; under masks it goes on with the sums that it has.
         """
         if step not in LINKED:
             raise FederationError(
@@ -86,7 +87,9 @@ class Answers:
                 f"silo {self._silo!r} is asked for {step!r} and was not asked for "
                 f"{LINKED[at - 1]!r}; expected steps in their order. Begin a new run."
             )
-        if at != _ANEW:
+        if not begins_anew:
+            self.refuse_another(step, request)
+        elif at != _ANEW:
             self.refuse_another(step, request, most=before)
 
     def beginnings(self, step: str, request: str) -> int:

@@ -56,6 +56,14 @@ class Cells:
             counts += min(found, key=np.mean).tolist() if found else []
         return _fewest(counts, least)
 
+    def has_sums_of(self, other: "Cells", *, least: int) -> bool:
+        """Return whether a sum of this table is over the same values as one of the other."""
+        own, theirs = self._in_common(other)
+        for a, alike in _comparable(own, theirs, self._told(1), other._told(1), least):
+            if min(min(_differing(own[a], theirs[b]).tolist()) for b in alike) == 0:
+                return True
+        return False
+
     def changed_as_a_whole(self, other: "Cells", *, least: int) -> int:
         """Fewest rows by which the tables differ, whatever the classes; 0 as in `changed`."""
         own, theirs = self._in_common(other)

@@ -15,8 +15,9 @@ from flwr.clientapp import ClientApp
 from flic.errors import FlicError
 from flic.flower.log import note
 from flic.flower.messages import Reply, Request, pack_reply, read_request
+from flic.flower.secure.statements import SumRequest, read_statement
 from flic.flower.silo_folder import SiloFolder
-from flic.methods.protocol import Update
+from flic.methods.protocol import Entry, Update
 
 app = ClientApp()
 
@@ -48,6 +49,8 @@ def _train(silo: SiloFolder, request: Request) -> Reply:
     started = time.perf_counter()
     if request.refused is not None:
         note(silo.folder, "refused", round=request.server.round, message=request.refused[:LONGEST])
+    if request.statement:
+        return _add_to_sum(silo, request)
     server = request.server
     trained = silo.train(server, request.settings, request.stage, run=request.run)
     note(
@@ -60,6 +63,22 @@ def _train(silo: SiloFolder, request: Request) -> Reply:
         seconds=time.perf_counter() - started,
     )
     return Reply(server.round, trained.update, trained.losses, trained.keys)
+
+
+def _add_to_sum(silo: SiloFolder, request: Request) -> Reply:
+    """One phase of a secure sum; only the last of five shows anything to anybody."""
+    asked = read_statement(SumRequest, request.statement, who="a request")
+    answer, masked = silo.add_to_sum(asked, request.server, request.settings, run=request.run)
+    note(
+        silo.folder,
+        "trained" if asked.phase == "unmask" else asked.phase,
+        stage=asked.occasion.stage,
+        round=asked.occasion.round,
+        members=asked.members or asked.occasion.roster,
+    )
+    update = Update(silo.name, {name: Entry(value, 1.0) for name, value in masked.items()})
+    said = answer.model_dump_json(exclude_defaults=True)
+    return Reply(request.server.round, update, statement=said)
 
 
 def _evaluate(silo: SiloFolder, request: Request) -> Reply:

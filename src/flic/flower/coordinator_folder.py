@@ -28,6 +28,7 @@ from flic.flower.log import events, note
 from flic.flower.members import Members
 from flic.flower.rules import Rules
 from flic.flower.run_request import clear_request
+from flic.flower.secure_rules import SecureRules
 from flic.methods.protocol import ServerState, Step
 from flic.settings import damaged, read_object
 
@@ -111,11 +112,15 @@ class Coordinator:
         """Rules for what silos are sent, and what is taken from them."""
         if not self.settings.sends_sums:
             return Rules(self.settings)
-        return LinkedRules(self.settings, self.folder, self._last_counted)
+        counted = [lambda at=at: self._counted(at) for at in (-1, 0)]
+        if self.settings.secure_sums:
+            return SecureRules(self.settings, self.folder, *counted)
+        return LinkedRules(self.settings, self.folder, counted[0])
 
-    def _last_counted(self) -> list[str]:
+    def _counted(self, at: int) -> list[str]:
+        """Silos that were counted in one of the rounds on the disk."""
         records = self._opened.records
-        return records[-1]["active"] if records else []
+        return records[at]["active"] if records else []
 
     @cached_property
     def programme(self) -> list[Step]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from flic.flower.federation_settings import FederationSettings
 from flic.methods.protocol import ServerState, Update
+from flic.shapes import Named
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class Request:
     settings: FederationSettings
     refused: str | None = None  # why the silo's last update was not counted
     holders: tuple[int, ...] = ()  # silos that have each of the silo's features, linked columns
+    statement: str = ""  # of a secure sum (flic.flower.secure.statements)
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,16 @@ class Reply:
     update: Update
     numbers: Mapping[str, float] = field(default_factory=dict)
     keys: tuple[str, ...] = ()  # of the silo's features, once, for linked columns
+    statement: str = ""  # of a secure sum
+
+
+@dataclass(frozen=True)
+class SumPhase:
+    """One phase of a secure sum: what each silo is told, and tensors that an answer may hold."""
+
+    has_shared: bool  # whether the shared part goes with it
+    statements: Mapping[str, str]  # by silo
+    expected: Named
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,9 @@ NUMBER_BYTES = 8
 LARGEST = 1e30
 """Numbers beyond this are neither losses nor sums of errors."""
 
+MOST_ROWS = 1e9
+"""Rows that a silo may claim to have."""
+
 S = TypeVar("S", bound=Section)
 
 _SET_ABOVE = ("rounds", "participation", "client_weight", "average")
@@ -40,6 +43,7 @@ AGREED = (
     "min_rows",
     "max_features",
     "min_holders",
+    "secure_sums",
     "salt",
 )
 
@@ -64,7 +68,8 @@ class FederationSettings(Section):
     max_message_mb: float = Field(default=16.0, gt=0)
     norm_factor: float = Field(default=10.0, gt=1)  # of the median move of a round
     max_features: int = Field(default=0, ge=0)  # of the widest silo, encoded; for probe inputs
-    min_holders: int = Field(default=2, ge=2)  # silos with a column, for it to be linked
+    min_holders: int = Field(default=3, ge=2)  # silos behind every sum of linked columns
+    secure_sums: bool = True  # whether sums are masked, so that the operator sees those of all
     salt: str = Field(default="", pattern="^([0-9a-f]{2})*$")  # of linked columns' keys
     max_offences: int = Field(default=3, ge=1)
 
@@ -141,6 +146,11 @@ class FederationSettings(Section):
     def sends_sums(self) -> bool:
         """True if the method sends sums over rows, of columns that silos have linked."""
         return METHODS[self.method].sends_sums
+
+    @property
+    def masks_sums(self) -> bool:
+        """True if silos send their sums masked."""
+        return self.sends_sums and self.secure_sums
 
     def coordinated_method(self) -> Method:
         """The method as the coordinator knows it: other facts about silos are theirs."""

@@ -63,6 +63,8 @@ def pack_request(request: Request) -> RecordDict:
         facts["refused"] = request.refused
     if request.holders:
         facts["holders"] = list(request.holders)
+    if request.statement:
+        facts["statement"] = request.statement
     return RecordDict({"shared": _pack(request.server.shared), "request": ConfigRecord(facts)})
 
 
@@ -80,6 +82,7 @@ def read_request(content: RecordDict) -> Request:
         settings = parse_json(_of(str, facts["settings"]))
         refused = _of(str, facts["refused"]) if "refused" in facts else None
         holders = tuple(_of(int, n) for n in _of(list, facts.get("holders", [])))
+        statement = _of(str, facts.get("statement", ""))
         tensors = {name: _unpack(array) for name, array in shared.items()}
         settings = federation_settings(settings, source="settings of the federation")
         _refuse_no_round(round, settings)
@@ -88,7 +91,7 @@ def read_request(content: RecordDict) -> Request:
             f"a request cannot be read ({error}); expected one of "
             "flic's coordinator. Give coordinator and silos the same version of flic."
         ) from error
-    return Request(run, stage, ServerState(round, tensors), settings, refused, holders)
+    return Request(run, stage, ServerState(round, tensors), settings, refused, holders, statement)
 
 
 def _refuse_no_round(round: int, settings: FederationSettings) -> None:
@@ -113,6 +116,8 @@ def pack_reply(reply: Reply) -> RecordDict:
     answer: dict[str, Any] = {"round": reply.round}
     if reply.keys:
         answer["keys"] = list(reply.keys)
+    if reply.statement:
+        answer["statement"] = reply.statement
     return RecordDict(
         {
             "update": _pack({name: entry.value for name, entry in entries.items()}),
@@ -144,7 +149,8 @@ def read_reply(
             f"{who} has {size} bytes; expected {max_bytes} at most. Raise max_message_mb if the "
             "network is that large."
         )
-    update, weights, numbers, round, keys = _parts(content, who)
+    update, weights, numbers, answer = _parts(content, who)
+    round, keys, statement = answer
     server = expected(keys)
     entries = {
         name: Entry(_expected(array, name, server, who), _finite(weights.get(name), name, who))
@@ -155,26 +161,25 @@ def read_reply(
             f"{who} has weights of other names than its tensors; expected one for each. Give all "
             "silos one version of flic."
         )
-    return Reply(round, Update(silo, entries), _numbers(numbers, who), keys)
+    return Reply(round, Update(silo, entries), _numbers(numbers, who), keys, statement)
 
 
 def _parts(
     content: RecordDict, who: str
-) -> tuple[ArrayRecord, MetricRecord, MetricRecord, int, Keys]:
+) -> tuple[ArrayRecord, MetricRecord, MetricRecord, tuple[int, Keys, str]]:
     """The records of an answer, each of its kind."""
     try:
         if {*content} != {"update", "weights", "numbers", "answer"}:
             raise ValueError("a part is missing, or there is one more")
         answer = _of(ConfigRecord, content["answer"])
-        if {*answer} - {"keys"} != {"round"}:
+        if {*answer} - {"keys", "statement"} != {"round"}:
             raise ValueError("the round is missing, or not alone")
         keys = tuple(_of(str, key) for key in _of(list, answer.get("keys", [])))
         return (
             _of(ArrayRecord, content["update"]),
             _of(MetricRecord, content["weights"]),
             _of(MetricRecord, content["numbers"]),
-            _of(int, answer["round"]),
-            keys,
+            (_of(int, answer["round"]), keys, _of(str, answer.get("statement", ""))),
         )
     except ValueError as error:
         raise IncompatibleUpdate(

@@ -26,30 +26,26 @@ from safetensors.torch import save
 from torch import Tensor
 
 from flic.data.schema import FeatureSchema, SharedFeatures
-from flic.data.task import Regression
 from flic.digests import digest
 from flic.files import parse_json, write_atomically, write_json
 from flic.flower.federation_settings import FederationSettings
+from flic.flower.sums_form import LINEAR, MAPPED, SPACE, SumsForm
 from flic.method_settings import MethodSettings
-from flic.methods.linked.agreement import DETAILS
 from flic.methods.linked.link_checks import UNLIKE
 from flic.methods.linked.linked import Linked
 from flic.methods.linked.linked_client import scores_name
-from flic.methods.linked.sums import SENT, Layout, Moments
+from flic.methods.linked.sums import SENT, Moments
 from flic.methods.linked.tuning import WORST
 from flic.methods.protocol import Population, ServerState, Update
 from flic.settings import damaged, read_object
-from flic.shapes import Named, stripped, under
+from flic.shapes import stripped, under
 
-SPACE = "linked"
 FIRST, SUMS, LAST = -3, -2, 0
 """Rounds of the closed form: keys, sums of linked features, and two that are built on these."""
 
 KEY_BYTES = 32
 _KEY = re.compile(rf"[0-9a-f]{{{KEY_BYTES}}}")
-_SUMS = f"moments.{SPACE}.linear."
-_MAPPED = f"moments.{SPACE}.mapped."
-_SCORES = tuple(scores_name(name, SPACE) for name in ("own", "linked", "mix"))
+SCORES = tuple(scores_name(name, SPACE) for name in ("own", "linked", "mix"))
 
 POSITIONS = "links.places"
 """The name of the tensor of linked features: their positions among the silo's keys."""
@@ -69,9 +65,9 @@ def are_keys(keys: Sequence[str]) -> bool:
 
 def round_of(name: str) -> int:
     """The round in which sums or likelihoods of a name leave a silo."""
-    if name.startswith(_SUMS):
+    if name.startswith(LINEAR):
         return SUMS
-    return LAST if name == _SCORES[-1] else SUMS + 1
+    return LAST if name == SCORES[-1] else SUMS + 1
 
 
 def linked_method(
@@ -97,10 +93,15 @@ class Pooling:
     folder: Path
     settings: FederationSettings
 
+    @property
+    def form(self) -> SumsForm:
+        """The form in which sums travel."""
+        return SumsForm(self.settings)
+
     def expected(self, keys: Sequence[str]) -> ServerState:
         """Names and shapes of the sums of features with these keys."""
         shared = linked_method(keys, self.settings).init_server().shared
-        return ServerState(SUMS, under(_SUMS, shared))
+        return ServerState(SUMS, under(LINEAR, shared))
 
     def keep_keys(self, keys: Mapping[str, Sequence[str]]) -> None:
         """Have the keys of silos on the disk."""
@@ -119,70 +120,36 @@ class Pooling:
     def start(self, names: Iterable[str]) -> ServerState:
         """The shared part after the sums, as if only these silos had ever been there."""
         names = sorted(names)
-        method, union = self.method(names), self._union(names)
+        method, union = self.method(names), self.union(names)
         shared = dict(method.init_server().shared)
         if union:
             sent = [own for own in map(self._load, names) if own[1]]
-            pooled = [self._spread(*own, union) for own in sent]
-            shared |= self._packed(sum(pooled[1:], start=pooled[0])) if pooled else {}
+            pooled = [self.form.spread(*own, union) for own in sent]
+            shared |= self.form.packed(sum(pooled[1:], start=pooled[0])) if pooled else {}
         return ServerState(SUMS, shared)
 
     def linked(self, name: str, names: Iterable[str]) -> list[str]:
         """Keys of a silo's features that enough of some silos have, in its own order."""
-        union = {*self._union(names)}
+        union = {*self.union(names)}
         return [key for key in self._keys(name) if key in union]
 
     def method(self, names: Iterable[str]) -> Linked:
         """The method among all linked features of these silos."""
-        return linked_method(self._union(names), self.settings, apart=True)
+        return linked_method(self.union(names), self.settings, apart=True)
 
     def shared_with(self, name: str, server: ServerState, names: Iterable[str]) -> ServerState:
         """The shared part as one silo is sent it: of its own linked features and no others."""
-        keys, union = self._keys(name), self._union(names)
+        keys, union = self._keys(name), self.union(names)
         known = {key: i for i, key in enumerate(union)}
         own = [i for i, key in enumerate(keys) if key in known]
         shared = {n: v for n, v in server.shared.items() if not n.startswith("moments.")}
         if own and server.shared:
-            there = [known[keys[i]] for i in own] + [len(union)] * self._responses
-            whole = self._unpacked(server.shared, _SUMS, apart=True)
-            shared |= self._packed(whole.at(torch.tensor(there)))
-            shared |= under(_MAPPED, server.shared)
+            there = [known[keys[i]] for i in own] + [len(union)] * self.form.responses
+            whole = self.form.unpacked(server.shared, LINEAR, apart=True)
+            shared |= self.form.packed(whole.at(torch.tensor(there)))
+            shared |= under(MAPPED, server.shared)
         shared[POSITIONS] = torch.tensor(own, dtype=torch.int64)
         return ServerState(server.round, shared)
-
-    @property
-    def _responses(self) -> int:
-        """Columns beyond the features, which every silo has."""
-        return int(isinstance(self.settings.common_task, Regression))
-
-    def _layout(self, width: int, prefix: str, *, apart: bool) -> Layout:
-        """The layout of sums of so many columns; `apart` where each has holders of its own."""
-        features = width - self._responses
-        block = tuple(range(features)) if apart else (0,) * features
-        last = 0 if prefix == _MAPPED else 1 + max(block, default=-1)
-        return Layout((*block, *(last,) * self._responses), self.settings.common_task.num_outputs)
-
-    def _unpacked(self, state: Named, prefix: str, *, apart: bool = False) -> Moments:
-        """Sums as they travel, as matrices."""
-        named = stripped(prefix, state)
-        return self._layout(named["total"].shape[1], prefix, apart=apart).unpack(named)
-
-    def _spread(self, keys: Sequence[str], sums: Named, union: Sequence[str]) -> Moments:
-        """One silo's sums among the features that several silos have."""
-        position = {key: i for i, key in enumerate(union)}
-        own = [i for i, key in enumerate(keys) if key in position]
-        there = [position[keys[i]] for i in own] + [len(union)] * self._responses
-        own += [len(keys)] * self._responses
-        found = self._unpacked(sums, _SUMS).at(torch.tensor(own, dtype=torch.int64))
-        width = len(union) + self._responses
-        return found.spread(torch.tensor(there, dtype=torch.int64), width)
-
-    def _packed(self, sums: Moments) -> dict[str, Tensor]:
-        """Sums of features that have holders of their own, as they travel."""
-        layout = self._layout(sums.total.shape[1], _SUMS, apart=True)
-        scatter = self.settings.method_settings.linked.scatter
-        packed = layout.pack(sums, DETAILS[scatter]["linear"])
-        return {_SUMS + name: value for name, value in packed.items()}
 
     def holders(self, name: str, names: Iterable[str]) -> tuple[int, ...]:
         """Number of silos that have each feature of a silo, itself included."""
@@ -191,9 +158,9 @@ class Pooling:
 
     def lacking(self, update: Update, *, needed: bool) -> str | None:
         """The reason why an update's sums cannot be read: some lack others. None if they can."""
-        for prefix in (_SUMS, _MAPPED):
+        for prefix in (LINEAR, MAPPED):
             sent = {*stripped(prefix, update.entries)}
-            if (sent or (needed and prefix == _SUMS)) and sent not in map(set, SENT.values()):
+            if (sent or (needed and prefix == LINEAR)) and sent not in map(set, SENT.values()):
                 return (
                     f"update of silo {update.client!r} has the sums {', '.join(sorted(sent))}; "
                     f"expected at least {', '.join(SENT['off'])}, and others in pairs. Give all "
@@ -206,13 +173,13 @@ class Pooling:
     ) -> dict[str, str]:
         """Updates whose means or deviations are out of proportion to others' of the same key."""
         found: dict[str, str] = {}
-        sums = self._sizes_of(updates, _SUMS)
-        mapped = self._sizes_of(updates, _MAPPED)
+        sums = self._sizes_of(updates, LINEAR)
+        mapped = self._sizes_of(updates, MAPPED)
         # Of a map, some features are hardly ever above zero: they count as a whole, without the
         # response, which may be of any size.
         width = self.settings.method_settings.linked.random_features
         whole = {name: own[:width].square().mean()[None].sqrt() for name, own in mapped.items()}
-        columns = {name: (*own, *("",) * self._responses) for name, own in keys.items()}
+        columns = {name: (*own, *("",) * self.form.responses) for name, own in keys.items()}
         for sized, known in ((sums, columns), (whole, dict.fromkeys(whole, ("map",)))):
             for name, why in _out_of_proportion(sized, known, factor).items():
                 found[name] = f"sums of silo {name!r} {why}"
@@ -222,7 +189,7 @@ class Pooling:
                     f"update of silo {update.client!r} counts more unlike features than it has; "
                     "expected shares of its own."
                 )
-            scores = [e.value for n, e in update.entries.items() if n in _SCORES]
+            scores = [e.value for n, e in update.entries.items() if n in SCORES]
             if any(bool(((v > 0) | (v < WORST)).any()) for v in scores):
                 found[update.client] = (
                     f"update of silo {update.client!r} has likelihoods that are none; expected "
@@ -241,7 +208,7 @@ class Pooling:
     def _sizes_of(self, updates: Sequence[Update], prefix: str) -> dict[str, Tensor]:
         named = {u.client: {n: e.value for n, e in u.entries.items()} for u in updates}
         return {
-            client: _sizes(self._unpacked(own, prefix))
+            client: _sizes(self.form.unpacked(own, prefix))
             for client, own in named.items()
             if f"{prefix}count" in own
         }
@@ -271,7 +238,7 @@ class Pooling:
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             raise damaged(path, error) from error
 
-    def _union(self, names: Iterable[str]) -> list[str]:
+    def union(self, names: Iterable[str]) -> list[str]:
         """Keys that enough silos have."""
         held = Counter(key for name in names for key in self._keys(name))
         return sorted(key for key, count in held.items() if count >= self.settings.min_holders)

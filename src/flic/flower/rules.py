@@ -13,7 +13,7 @@ from flic.data.task import TaskName
 from flic.engine.score import Errors, Hits
 from flic.errors import FederationError, IncompatibleUpdate
 from flic.flower.exchange import Reply
-from flic.flower.federation_settings import LARGEST, FederationSettings
+from flic.flower.federation_settings import LARGEST, MOST_ROWS, FederationSettings
 from flic.method_settings import unit_of
 from flic.methods.protocol import ServerState, Stage, Step, Update, check_update
 from flic.shapes import Named
@@ -24,9 +24,6 @@ HARMLESS = {"steps": 0.02, "epochs": 0.25}
 All silos take the same number of steps; of epochs, one of more rows takes more.
 """
 
-MOST_ROWS = 1e9
-"""Rows that a silo may claim to have."""
-
 WEIGHT_FACTOR = 1000.0
 """Times the median of a round that a silo may count for."""
 
@@ -36,6 +33,11 @@ class Rules:
 
     plan = "{rounds} of training and a last one from which no tensor leaves"
     """A description of the rounds, for the operator."""
+
+    @property
+    def fewest(self) -> tuple[int, str]:
+        """Silos without which no round can count, and the rule that says so."""
+        return self.settings.quorum, "quorum). Admit more, or lower the quorum"
 
     #: Tensors whose weight is no number of rows, and need not be 1 where silos count alike.
     weighted: frozenset[str] = frozenset()

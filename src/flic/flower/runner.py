@@ -1,5 +1,6 @@
 """Silos as a runner of the round loop: deadline, quorum, offences, and who is left out."""
 
+import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -9,11 +10,14 @@ from flic.engine.journal import Record
 from flic.engine.rounds import Figures, Work
 from flic.errors import FederationError
 from flic.flower.coordinator_folder import Coordinator
-from flic.flower.exchange import Asked, Reply
+from flic.flower.exchange import Asked, Reply, SumPhase
 from flic.flower.federation_settings import NUMBER_BYTES
 from flic.flower.log import note
-from flic.flower.pooling import KEY_BYTES
+from flic.flower.pooling import FIRST, KEY_BYTES
 from flic.flower.rules import is_evaluation
+from flic.flower.secure.pooled_sum import PooledSum
+from flic.flower.secure.statements import Occasion
+from flic.flower.secure_rules import SecureRules
 from flic.methods.protocol import ServerState, Stage, Step, Update
 from flic.notation import are, counted
 
@@ -38,8 +42,14 @@ class SiloRunner(ABC):
         """Silos that may take part and are there."""
 
     @abstractmethod
-    def ask(self, stage: str, server: ServerState, names: Sequence[str]) -> Asked:
-        """Ask silos, and wait for their answers until the deadline."""
+    def ask(
+        self,
+        stage: str,
+        server: ServerState,
+        names: Sequence[str],
+        phase: SumPhase | None = None,
+    ) -> Asked:
+        """Ask silos, and wait for their answers until the deadline; `phase` of a secure sum."""
 
     # ---- the round loop's view -----------------------------------------------------------
 
@@ -49,12 +59,13 @@ class SiloRunner(ABC):
         Raises:
             FederationError: too few silos may take part at all.
         """
-        self.wait(min(self._everyone, self._settings.quorum))
+        fewest, rule = self._rules.fewest
+        self.wait(min(self._everyone, fewest))
         able = len(self.coordinator.members.welcome())
-        if step.sends and able < self._settings.quorum:
+        if step.sends and able < fewest:
             raise FederationError(
                 f"{counted(able, 'silo')} {are(able)} admitted and not suspended; expected "
-                f"{self._settings.quorum} at least (quorum). Admit more, or lower the quorum."
+                f"{fewest} at least ({rule}."
             )
         self._there = self.connected()
         return self._rules.asked(step.round, self._there)
@@ -65,22 +76,61 @@ class SiloRunner(ABC):
         Raises:
             FederationError: no quorum again and again.
         """
+        if isinstance(self._rules, SecureRules) and server.round > FIRST:
+            return self._secure_work(self._rules, stage, server, names)
         asked = self.ask(stage.name, server, names)
-        away = self.coordinator.members.welcome().keys() - self._there
-        absent = dict.fromkeys(sorted(away), "not connected") | asked.absent
-        counted, refused = self._judged(stage, server, asked)
+        absent = self._away() | asked.absent
+        sound, refused = self._judged(stage, server, asked)
         for name, why in refused.items():
             self.coordinator.members.offend(name, why, round=server.round)
-        updates = [reply.update for reply in counted.values()]
+        updates = [reply.update for reply in sound.values()]
         contributing = sum(map(self._rules.contributes, updates))
         if stage.sends and contributing < self._settings.quorum:
-            self._repeat(server.round, contributing, {**absent, **refused})
+            got = counted(contributing, "update")
+            problem = f"{got} could be counted; expected {self._settings.quorum} (quorum)."
+            self._repeat(server.round, problem, {**absent, **refused})
             return None
         self._tries = 0
-        sent = {name: _bytes_of(reply) for name, reply in counted.items()}
+        sent = {name: _bytes_of(reply) for name, reply in sound.items()}
         facts = {"active": sorted(sent), "absent": absent, "refused": refused, "bytes": sent}
-        losses = {name: reply.numbers for name, reply in counted.items()}
+        losses = {name: reply.numbers for name, reply in sound.items()}
         return Work(updates, losses, sum(sent.values()), facts)
+
+    def _secure_work(
+        self, rules: SecureRules, stage: Stage, server: ServerState, names: Sequence[str]
+    ) -> Work | None:
+        """One sum of these silos under masks; None if too few were left for it."""
+        layout = rules.sum_layout(server.round)
+        occasion = Occasion(
+            run=self.coordinator.run,
+            round=server.round,
+            stage=stage.name,
+            attempt=secrets.token_hex(16),
+            roster=sorted(names),
+            union=list(layout.union),
+        )
+
+        def ask(phase: SumPhase) -> Asked:
+            return self.ask(stage.name, server, sorted(phase.statements), phase)
+
+        one = PooledSum(occasion, layout, ask, fewest=rules.fewest[0])
+        update = one.run()
+        members, absent = one.members, self._away() | one.absent
+        for name, why in one.refused.items():
+            self.coordinator.members.offend(name, why, round=server.round)
+        if isinstance(update, str):
+            self._repeat(server.round, update, {**absent, **one.refused})
+            return None
+        self._tries = 0
+        rules.take(members, update, server.round)
+        # Who fails once its numbers have arrived is counted all the same.
+        absent, refused = (
+            {name: why for name, why in own.items() if name not in members}
+            for own in (absent, one.refused)
+        )
+        sent = {name: one.num_bytes[name] for name in members}
+        facts = {"active": members, "absent": absent, "refused": refused, "bytes": sent}
+        return Work([update], {}, one.num_bytes.total(), facts)
 
     def count(self, stage: Stage, server: ServerState, updates: Sequence[Update]) -> ServerState:
         """The shared part after a stage, by the federation's rules."""
@@ -116,6 +166,11 @@ class SiloRunner(ABC):
             told = True
             time.sleep(min(POLL_S, self._settings.deadline_s))
 
+    def _away(self) -> dict[str, str]:
+        """Silos that were not there when the round began."""
+        away = self.coordinator.members.welcome().keys() - self._there
+        return dict.fromkeys(sorted(away), "not connected")
+
     def _judged(
         self, stage: Stage, server: ServerState, asked: Asked
     ) -> tuple[dict[str, Reply], dict[str, str]]:
@@ -130,14 +185,13 @@ class SiloRunner(ABC):
         refused |= self._rules.outliers(server, sound)
         return {name: own for name, own in sound.items() if name not in refused}, refused
 
-    def _repeat(self, round: int, got: int, left_out: Mapping[str, str]) -> None:
+    def _repeat(self, round: int, problem: str, left_out: Mapping[str, str]) -> None:
         """Log that the round did not count; after some tries, give up."""
         self._tries += 1
         why = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
         message = (
-            f"round {round}: {counted(got, 'update')} could be counted; expected "
-            f"{self._settings.quorum} (quorum). {why or 'No other silo was asked.'} Start the "
-            "silos that are missing, admit more, or lower the quorum."
+            f"round {round}: {problem} {why or 'No other silo was asked.'} Start the silos that "
+            "are missing, admit more, or lower the quorum."
         )
         folder = self.coordinator.folder
         note(folder, "quorum", round=round, tries=self._tries, message=message)

@@ -4,7 +4,7 @@ Run config: `coordinator-dir`, the coordinator's folder. The round loop is `flic
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from flic.engine.journal import Record
 from flic.errors import FlicError, IncompatibleUpdate
 from flic.files import alone_in
 from flic.flower.coordinator_folder import Coordinator
-from flic.flower.exchange import Asked, Request
+from flic.flower.exchange import Asked, Request, SumPhase
 from flic.flower.messages import pack_request, read_reply
 from flic.flower.patches import cap_tensors, cap_upload_wait
 from flic.flower.run_request import clear_request
@@ -76,10 +76,16 @@ class FlowerRunner(SiloRunner):
         there, welcome = set(self._grid.get_node_ids()), self.coordinator.members.welcome()
         return {name: node for name, node in welcome.items() if node in there}
 
-    def ask(self, stage: str, server: ServerState, names: Sequence[str]) -> Asked:
+    def ask(
+        self,
+        stage: str,
+        server: ServerState,
+        names: Sequence[str],
+        phase: SumPhase | None = None,
+    ) -> Asked:
         nodes, found = self.coordinator.members.welcome(), Asked()
         names = sorted(name for name in names if name in nodes)
-        requests = [self._message(stage, server, name, nodes[name]) for name in names]
+        requests = [self._message(stage, server, name, nodes[name], phase) for name in names]
         sent, wait_s = self._grid.push_messages(requests), self.coordinator.settings.deadline_s
         until = time.monotonic() + wait_s
         with ThreadPoolExecutor(max(1, len(names))) as pool:
@@ -91,25 +97,42 @@ class FlowerRunner(SiloRunner):
                 elif isinstance(answer, str):
                     found.refused[name] = f"answer of silo {name!r} cannot be read: {answer}"
                 else:
-                    self._take(found, name, nodes[name], server, answer)
+                    self._take(found, name, nodes[name], self._expected(server, phase), answer)
         return found
 
-    def _message(self, stage: str, server: ServerState, name: str, node: int) -> Message:
+    def _message(
+        self, stage: str, server: ServerState, name: str, node: int, phase: SumPhase | None
+    ) -> Message:
         coordinator, rules = self.coordinator, self.coordinator.rules
+        is_shared = phase is None or phase.has_shared
         request = Request(
             coordinator.run,
             stage,
-            rules.shared_with(name, server),
+            rules.shared_with(name, server) if is_shared else ServerState(server.round, {}),
             coordinator.settings,
             coordinator.members.last_refusal(name),
             rules.holders(name),
+            phase.statements[name] if phase else "",
         )
         kind = MessageType.EVALUATE if stage == EVALUATE else MessageType.TRAIN
         ttl = coordinator.settings.deadline_s  # a request that nobody waits for any more is void
         return Message(pack_request(request), node, kind, ttl=ttl, group_id=str(server.round))
 
+    def _expected(
+        self, server: ServerState, phase: SumPhase | None
+    ) -> Callable[[tuple[str, ...]], ServerState]:
+        """Names and shapes that an answer may hold."""
+        if phase is None:
+            return partial(self.coordinator.rules.expects, server)
+        return lambda keys: ServerState(server.round, phase.expected)
+
     def _take(
-        self, found: Asked, name: str, node: int, server: ServerState, message: Message
+        self,
+        found: Asked,
+        name: str,
+        node: int,
+        expected: Callable[[tuple[str, ...]], ServerState],
+        message: Message,
     ) -> None:
         """Put the answer of a silo where it belongs."""
         if message.has_error():
@@ -121,7 +144,7 @@ class FlowerRunner(SiloRunner):
             found.replies[name] = read_reply(
                 message.content,
                 silo=name,
-                expected=partial(self.coordinator.rules.expects, server),
+                expected=expected,
                 max_bytes=int(self.coordinator.settings.max_message_mb * 2**20),
             )
         except IncompatibleUpdate as error:

@@ -13,7 +13,8 @@ from flic.engine.engine import EVALUATE, Engine, Job, JobResult
 from flic.errors import FederationError
 from flic.flower.answers import digest_of_request
 from flic.flower.federation_settings import LARGEST, FederationSettings
-from flic.flower.pooling import FIRST, POSITIONS, SPACE, SUMS, linked_method
+from flic.flower.pooling import FIRST, POSITIONS, SUMS, linked_method
+from flic.flower.sums_form import SPACE
 from flic.method_settings import LinkedConfig
 from flic.methods.flic.algorithm import Flic
 from flic.methods.linked.disclosure import ValuesOfMap, told_detail, told_of_map

@@ -23,6 +23,7 @@ class SiloFile(Client):
     scatter: Scatter = "full"
     max_numbers_per_value: float = Field(default=0.5, gt=0, validation_alias=MAX_NUMBERS_PER_VALUE)
     max_runs: int = Field(default=10, ge=1)  # of linked columns, those begun anew counted again
+    min_holders: int = Field(default=3, ge=2)  # silos behind every sum that it adds to
 
 
 def silo_file(client: Client, own: Mapping[str, Any]) -> tuple[SiloFile, str]:

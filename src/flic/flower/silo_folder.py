@@ -6,6 +6,7 @@ SILO/
   log.jsonl             a line per visit: what was done, and why something was refused
   runs/RUN/             what it keeps of each run (flic.flower.silo_run)
   told/                 of which rows it told sums (flic.flower.sums_history)
+  key peers.json        its private key, and the keys of silos that it trusts (flic.flower.peers)
 """
 
 from collections.abc import Sequence
@@ -25,9 +26,11 @@ from flic.flower.federation_settings import (
     federation_settings,
 )
 from flic.flower.pooling import FIRST, LAST, SUMS
+from flic.flower.secure.statements import SumAnswer, SumRequest
 from flic.flower.silo_engine import LinkedSiloEngine, SiloEngine, VisitResult
 from flic.flower.silo_file import FILE, SiloFile, silo_file, stated
 from flic.flower.silo_run import FACTS, ROWS, SiloRun
+from flic.flower.sum_visit import SumVisit, as_peer
 from flic.flower.sums_history import SumsHistory, Told
 from flic.method_settings import Scatter
 from flic.methods.linked.agreement import DETAILS
@@ -35,6 +38,7 @@ from flic.methods.protocol import ServerState
 from flic.notation import counted
 from flic.seeding import derive_seed
 from flic.settings import read_object, read_toml, validated
+from flic.shapes import Named
 from flic.silos.encoding import EncodedSilo, encode
 from flic.silos.fitted import FittedClient
 from flic.tables import Client, SiloTable, load_client
@@ -113,6 +117,7 @@ class SiloFolder:
         with alone_in(self.folder, patience_s=settings.deadline_s):
             own = self._run(run, settings)
             if settings.sends_sums:
+                self._refuse_unmasked(server.round, settings)
                 return self._prepare(own, server)
             begun, engine = own.round_before(server.round), SiloEngine(own.client, own.settings)
             if begun is None:
@@ -123,6 +128,47 @@ class SiloFolder:
             own.save(server.round, private, server.shared)
             own.keep({begun, server.round})
         return trained
+
+    def add_to_sum(
+        self, asked: SumRequest, server: ServerState, settings: FederationSettings, *, run: str
+    ) -> tuple[SumAnswer, Named]:
+        """One phase of a secure sum: what the silo says in it, and its masked numbers."""
+        occasion = asked.occasion
+        self._refuse_other_stage(occasion.stage, settings)
+        if (occasion.run, occasion.round) != (run, server.round) or not settings.masks_sums:
+            raise FederationError(
+                f"silo {self.name!r} is asked for a secure sum of another run or round, or where "
+                "there are none; expected this one. Give coordinator and silos one version of flic."
+            )
+        with alone_in(self.folder, patience_s=settings.deadline_s):
+            own = self._run(run, settings)
+            peer = as_peer(self.folder, self.name, min_holders=self.min_holders(settings))
+            engine, begins = self.linked_engine(own.client, settings), asked.phase == "advertise"
+            linked = engine.positions(server) if begins else []
+            visit = SumVisit(own, peer, self.history)
+            return visit.answer(asked, linked, lambda: self._prepare(own, server).update)
+
+    def _refuse_unmasked(self, round: int, settings: FederationSettings) -> None:
+        """Refuse to tell sums as they are unless the silo was shown that there are no masks."""
+        if round == FIRST:  # keys are of no row
+            return
+        if settings.secure_sums or not (self.folder / AGREED).exists():
+            raise FederationError(
+                f"silo {self.name!r} is asked for sums without masks; expected a secure sum. If "
+                "the federation was made with --no-secure-sums and you agree to that, make the "
+                "silo with its --federation."
+            )
+        if settings.min_holders < self.file.min_holders:
+            raise FederationError(
+                f"silo {self.name!r} is asked for sums of columns that {settings.min_holders} "
+                f"silos have; expected {self.file.min_holders} (min_holders): of two, each reads "
+                "the other's sums from the total. If you agree to that, lower min_holders in "
+                "silo.toml."
+            )
+
+    def min_holders(self, settings: FederationSettings) -> int:
+        """Silos behind every sum: the silo has the last word on who it hides among."""
+        return max(settings.min_holders, self.file.min_holders)
 
     def _refuse_other_stage(self, stage: str, settings: FederationSettings) -> None:
         """Refuse a stage that the method does not have, before any work."""
@@ -144,7 +190,7 @@ class SiloFolder:
         answers.keep(step, request, linked=positions if server.round == SUMS else None)
         if server.round > FIRST:  # keys are of no row
             self.history.keep(told, run=own.folder.name)
-        return engine.prepare(server)
+        return engine.prepare(own.with_kept(server))
 
     def evaluate(
         self,
@@ -198,10 +244,11 @@ class SiloFolder:
         self._refuse_unfinished(server.round)
         self._refuse_other_holders(own.client, holders)
         engine, answers = self.linked_engine(own.client, own.settings), own.answers
-        known, step, request = engine.known(server), _measured(server), engine.request(server)
+        step, request = _measured(server), engine.request(server)
         told = self._told(own, answers, step, request, engine.positions(server))
-        answers.keep(step, request)
-        own.save_linked(known, holders)
+        answers.keep(step, request)  # before the work, as of sums
+        server = own.with_kept(server)
+        own.save_linked(engine.known(server), holders)
         return engine.figures(server) if self._are_told(own, told) else {}
 
     def _refuse_unfinished(self, round: int) -> None:
@@ -251,7 +298,8 @@ class SiloFolder:
         self, own: SiloRun, answers: Answers, step: str, request: str, positions: Sequence[int]
     ) -> Told:
         """Rows that a run tells of, unless that would show some beside earlier answers."""
-        answers.refuse_out_of_turn(step, request)
+        begins_anew = not own.settings.masks_sums
+        answers.refuse_out_of_turn(step, request, begins_anew=begins_anew)
         answers.refuse_other_links(positions)
         history, run, beginnings = self.history, own.folder.name, answers.beginnings(step, request)
         history.refuse_too_many(run, beginnings, most=self.file.max_runs)

@@ -6,6 +6,8 @@ RUN/
   trained.digests     by which training rows are known again in any file
   00007.safetensors   private parameters after round 7, and the shared part they were trained on
   links.json          which features others have too, and how many do, where columns are linked
+  kept.safetensors    sums that too few other silos have as well, which the silo did not tell
+  sum.json sum.safetensors   the secure sum that is under way (flic.flower.secure.silo_sum)
   answers.json        which requests were answered (flic.flower.answers)
 
 The last two rounds are kept, so that a request that is repeated gets the same answer.
@@ -27,15 +29,16 @@ from safetensors.torch import save as save_tensors
 
 from flic.data.client_data import ClientData, Split
 from flic.data.schema import FeatureSchema
-from flic.errors import Damaged
+from flic.errors import Damaged, FederationError
 from flic.files import read_json, write_atomically, write_json
 from flic.flower.answers import Answers
 from flic.flower.federation_settings import FederationSettings, federation_settings
-from flic.flower.pooling import KEY_BYTES, LAST, SPACE, feature_keys
+from flic.flower.pooling import KEY_BYTES, LAST, feature_keys, round_of
 from flic.flower.silo_engine import SiloEngine
+from flic.flower.sums_form import SPACE
 from flic.methods.linked.hiding import rare_indicators
 from flic.methods.linked.linked_client import LinkedClient
-from flic.methods.protocol import Exported
+from flic.methods.protocol import Exported, ServerState
 from flic.settings import damaged
 from flic.shapes import Named, stripped, unlike_forms
 from flic.silos.candidates import FLIC
@@ -59,7 +62,7 @@ from flic.silos.trained_rows import Trained, digests_of, packed, unpacked
 from flic.tables import Column, Declared, Labelling, SiloTable
 from flic.tables.encoder import TableEncoder
 
-FACTS, ROWS, LINKS = "run.json", "rows.safetensors", "links.json"
+FACTS, ROWS, LINKS, KEPT = "run.json", "rows.safetensors", "links.json", "kept.safetensors"
 
 
 class SiloRun:
@@ -234,6 +237,30 @@ class SiloRun:
         path = _state(self.folder, round)
         try:
             return load_tensors(path.read_bytes())
+        except (SafetensorError, OSError) as error:
+            raise _damaged(path, error) from error
+
+    def keep_to_itself(self, sums: Named) -> None:
+        """Remember sums that the silo did not tell, beside those of other rounds."""
+        write_atomically(self.folder / KEPT, _packed({**self._kept, **sums}))
+
+    def with_kept(self, server: ServerState) -> ServerState:
+        """Pooled sums of earlier rounds with those that the silo did not tell, as if it had."""
+        shared, told = server.shared, server.round
+        kept = {n: v for n, v in self._kept.items() if n in shared and round_of(n) < told}
+        wrong = [n for n in kept if kept[n].shape != shared[n].shape]
+        if wrong:
+            raise FederationError(
+                f"silo {self.name!r} is sent {wrong[0]!r} of other columns than it told sums of; "
+                "expected the same. Begin a new run."
+            )
+        return replace(server, shared={**shared, **{n: shared[n] + v for n, v in kept.items()}})
+
+    @property
+    def _kept(self) -> Named:
+        path = self.folder / KEPT
+        try:
+            return load_tensors(path.read_bytes()) if path.exists() else {}
         except (SafetensorError, OSError) as error:
             raise _damaged(path, error) from error
 

@@ -4,14 +4,18 @@ Sums of two tables that differ by one row differ by that row, and so do those of
 therefore keeps a digest of every cell that its sums were of, in its own folder, and refuses to tell
 sums of rows that differ from those behind any earlier sum by a few.
 
-SILO/told/RUN.safetensors   digests of cells by row and feature, and the class of each row
+With secure sums a silo also keeps who else was behind each sum: two sums over almost the same silos
+differ by the part of one (`refuse_subtraction`).
+
+SILO/told/RUN.safetensors   digests of cells by row and feature, the class of each row, and the
+                            members behind each sum that was unmasked
 SILO/told/secret            the key of all digests: without it nobody can tell what they are of
 """
 
 import json
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -33,6 +37,10 @@ SECRET, SECRET_BYTES = "secret", 32
 _COPY = "Restore it from a copy: without it the silo cannot know what it told."
 
 
+Sets = Mapping[str, Mapping[str, Sequence[Sequence[str]]]]
+"""Step → what was summed ("" all of it, a tensor, a column's digest) → members, set by set."""
+
+
 @dataclass(frozen=True)
 class Told:
     """Rows that a run told of: training rows in sums, held-out rows in figures."""
@@ -41,6 +49,7 @@ class Told:
     held_out: Cells
     rows: str  # a digest of all of them
     beginnings: int = 1  # and how often it told sums, each time as if it were another run
+    sets: "Sets" = field(default_factory=dict)  # behind the sums that were unmasked
 
     @classmethod
     def of(cls, features: Sequence[str], client: ClientData, *, key: bytes) -> "Told":
@@ -67,6 +76,52 @@ class SumsHistory:
                     "since the difference of both sums would show them. Take the table as it was, "
                     "or wait for more rows."
                 )
+
+    def refuse_subtraction(
+        self, run: str, step: str, behind: Mapping[str, frozenset[str]], *, least: int
+    ) -> None:
+        """Refuse to unmask a sum that shows few silos beside those unmasked before.
+
+        Numbers that can be made of several sums over the same rows are weighted sums of the sums.
+        All silos that are in the same ones of them have the same weight. So if every group of
+        silos that the sums tell apart has `least` members, no weights leave fewer than `least` of
+        them: a silo's part cannot be had by subtraction, of two sums or of many.
+
+        Args:
+            run: the run.
+            step: the round whose sum it is; only sums of the same numbers can be subtracted.
+            behind: the members behind all that the silo adds, and behind each part of it.
+            least: members that every group must have.
+        """
+        for label, members in behind.items():
+            before = self._sets_before(run, step, label, least)
+            if few := smallest_group([*before, members], least):
+                raise FederationError(
+                    f"silo {self._silo!r} is asked to unmask a sum of {len(members)} silos and "
+                    f"was in sums of the same rows with others; beside these it would show the "
+                    f"part of {', '.join(few)[:200]} alone; expected the same silos as before, or "
+                    f"{least} others at least (min_holders). Begin with the same silos."
+                )
+
+    def keep_sets(self, run: str, step: str, behind: Mapping[str, frozenset[str]]) -> None:
+        """Remember the members behind a sum before it is unmasked."""
+        told = self.told_in(run)
+        assert told is not None  # its rows were kept before they were masked
+        known = {label: [*sets] for label, sets in told.sets.get(step, {}).items()}
+        for label, members in behind.items():
+            known[label] = [*known.get(label, []), sorted(members)]
+        self.keep(replace(told, sets={**told.sets, step: known}), run)
+
+    def _sets_before(self, run: str, step: str, label: str, least: int) -> list[frozenset[str]]:
+        """Members behind sums of the same rows, in this run and in others."""
+        own = self.told_in(run)
+        assert own is not None
+        alike = [own] + [
+            other
+            for other in map(self._load, self._others(run))
+            if label in other.sets.get(step, {}) and own.train.has_sums_of(other.train, least=least)
+        ]
+        return [frozenset(s) for told in alike for s in told.sets.get(step, {}).get(label, [])]
 
     def refuse_too_many(self, run: str, beginnings: int, *, most: int) -> None:
         """Refuse a run beyond those that the silo's owner allows; one begun anew is one more."""
@@ -112,6 +167,7 @@ class SumsHistory:
             "key": self._known_key,
             "rows": told.rows,
             "beginnings": str(told.beginnings),
+            "sets": json.dumps(told.sets),
             "features": json.dumps([told.train.features, told.held_out.features]),
         }
         write_atomically(self._file(run), save(tensors, facts))
@@ -167,6 +223,7 @@ class SumsHistory:
                     Cells(held_out, digests["held_out"], nowhere),
                     facts["rows"],
                     int(facts["beginnings"]),
+                    parse_json(facts.get("sets", "{}")),
                 )
         except (SafetensorError, OSError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise damaged(path, error, remedy=_COPY) from error
@@ -178,6 +235,16 @@ class SumsHistory:
             "folder's own. Earlier versions kept rows readable: remove the file once no federation "
             "can be compared with that run, or put the right secret beside it."
         )
+
+
+def smallest_group(sets: Iterable[frozenset[str]], least: int) -> list[str]:
+    """The smallest group of silos that sets tell apart; nobody if all have `least` members."""
+    sets = [*sets]
+    groups: dict[tuple[bool, ...], list[str]] = {}
+    for name in sorted(frozenset[str]().union(*sets)):
+        groups.setdefault(tuple(name in own for own in sets), []).append(name)
+    few = min(groups.values(), key=len, default=[])
+    return few if len(few) < least else []
 
 
 def _digest_of_rows(client: ClientData, key: bytes) -> str:

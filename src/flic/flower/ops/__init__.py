@@ -1,1 +1,1 @@
-"""Operation of a federation on Flower: processes, keys, certificates, and commands over them."""
+"""Operation of a federation on Flower: processes, certificates, and commands over them."""

@@ -12,8 +12,8 @@ from typing import Any
 
 from flic.errors import ConfigError, FederationError
 from flic.files import alone_in, write_atomically, write_json
+from flic.flower.keys import read_public
 from flic.flower.members import Members
-from flic.flower.ops.keys import read_public
 from flic.settings import read_object
 
 KEYS = "keys.json"
@@ -31,8 +31,7 @@ class Admission:
     def admit(self, name: str, key: str) -> int:
         """Let the silo with this key file take part; the number of its node."""
         line = read_public(Path(key))
-        latest = {name: own for own, name in self._keys().items()}  # the last to be admitted
-        known = {name: latest[name] for name in self.members.silos if name in latest}
+        known = self.lines()
         if known.get(name) == line:
             node = self.members.silos[name]
             self.members.admit(name, node)  # which forgives its offences
@@ -45,6 +44,11 @@ class Admission:
             self.members.admit(name, node)
             self._intent.unlink()
         return node
+
+    def lines(self) -> dict[str, str]:
+        """Public keys of the silos that are admitted, by name."""
+        latest = {name: own for own, name in self._keys().items()}  # the last to be admitted
+        return {name: latest[name] for name in self.members.silos if name in latest}
 
     def revoke(self, name: str) -> None:
         """Let a silo take part no more; asked again, go on where it was interrupted."""

@@ -92,17 +92,22 @@ def _updates(records: Sequence[Record]) -> list[Record]:
     return [record for record in records if record["stage"] == "update"]
 
 
-def clients(root: Path, count: int) -> dict[str, Client]:
-    """Silos that share the rows of a table on tumours, each with some columns of its own."""
+def clients(root: Path, count: int, *, columns: int | None = None) -> dict[str, Client]:
+    """Silos that share the rows of a table on tumours, each with some columns of its own.
+
+    With `columns`, all have the same ones, so many.
+    """
     table: Any = load_breast_cancer(as_frame=True)
     rng = np.random.default_rng(0)
     parts = np.array_split(rng.permutation(len(table.data)), count)
     made: dict[str, Client] = {}
     for number, rows in enumerate(parts):
         name = f"silo-{number}"
-        chosen = rng.choice(
-            table.data.columns, rng.integers(FEWEST_COLUMNS, MOST_COLUMNS + 1), False
-        )
+        if columns is None:
+            width = rng.integers(FEWEST_COLUMNS, MOST_COLUMNS + 1)
+            chosen = rng.choice(table.data.columns, width, False)
+        else:
+            chosen = table.data.columns[:columns]
         frame = table.data.loc[rows, chosen].assign(
             label=[("malignant", "benign")[y] for y in table.target[rows]]
         )

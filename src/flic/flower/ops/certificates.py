@@ -17,7 +17,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from flic.errors import ConfigError, RunFolderError
 from flic.files import write_atomically
-from flic.flower.ops.keys import write_secret
+from flic.flower.keys import write_secret
 
 AUTHORITY_DAYS = 3650
 SERVER_DAYS = 825  # what most systems still accept of a server's certificate

@@ -187,6 +187,15 @@ class Deployment:
         members.revoke(name)
         members.forget(name)
 
+    def lines(self) -> dict[str, str]:
+        """Public keys of the silos that are admitted, by name, for silos to compare."""
+        if self.address.insecure:
+            raise ConfigError(
+                f"{self.folder} was made with --insecure and knows no keys; expected one with TLS. "
+                "Secure sums need keys: make it anew without --insecure."
+            )
+        return self._admission.lines()
+
     @property
     def _admission(self) -> Admission:
         members = Coordinator.open(self.folder).members

@@ -57,6 +57,8 @@ def on_loopback(
         for name, member in members.items():
             member.make_key()
             deployment.admit(name, str(member.public_key))
+        for member in members.values():
+            member.trust(deployment.lines())
         with ThreadPoolExecutor(max(1, len(members))) as pool:
             list(pool.map(lambda m: m.start(running.server, seconds=LET_IN_S), members.values()))
         yield running

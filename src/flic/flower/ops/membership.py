@@ -8,6 +8,7 @@ SILO/               beside what `silo` keeps there
 
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ from typing import Any
 from cryptography.x509 import load_pem_x509_certificate
 
 from flic.errors import ConfigError, FederationError
+from flic.flower import keys
 from flic.flower.log import events
-from flic.flower.ops import keys
 from flic.flower.ops.certificates import is_loopback
 from flic.flower.ops.processes import Service, environment, script
+from flic.flower.peers import pin
 from flic.flower.silo_folder import SiloFolder
+from flic.flower.sum_visit import KEY
 from flic.notation import toml_text
 
 NODE = re.compile(r"SuperNode ID: (\d+)")
@@ -108,7 +111,15 @@ class Membership:
 
     def make_key(self) -> None:
         """The pair by which the coordinator will know this silo."""
-        keys.create_pair(self.folder / "key", self.public_key)
+        keys.create_pair(self.folder / KEY, self.public_key)
+
+    def fingerprint(self) -> str:
+        """Fingerprint of the silo's own key."""
+        return keys.fingerprint(keys.read_public(self.public_key))
+
+    def trust(self, lines: Mapping[str, str]) -> None:
+        """Pin the keys of silos, the silo's own among them, for secure sums with these."""
+        pin(self.folder, lines)
 
     def start(self, server: ServerAddress, *, seconds: float) -> int:
         """Start the SuperNode in the background; the number of its node once it is let in.
@@ -181,7 +192,7 @@ class Membership:
         return environment(home)
 
     def _command(self, server: ServerAddress) -> list[str]:
-        key = self.folder / "key"
+        key = self.folder / KEY
         if server.authority is None:
             safety = ["--insecure"]
         else:

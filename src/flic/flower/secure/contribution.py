@@ -1,0 +1,184 @@
+"""What silos add to a sum, number by number: layout of the numbers, and who adds to each of them.
+
+Silos differ in columns, classes and in what they tell. A number to which one silo alone adds would
+be that silo's own, however many silos are in the sum. So each says beforehand, signed, to which
+numbers it would add, and adds only to those to which enough others would. The rest it keeps, and
+adds to the sums that it is sent: its own predictors see the same as if it had told.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flic.errors import FederationError
+from flic.flower.federation_settings import FederationSettings
+from flic.flower.pooling import SUMS, linked_method, round_of
+from flic.flower.secure.statements import Contents
+from flic.flower.sums_form import LINEAR, MAPPED, SumsForm
+from flic.methods.linked.sums import Moments
+from flic.methods.protocol import Entry, Update
+from flic.shapes import Named
+
+_WEIGHT = "weight of "
+_BY_CLASS = (f"{MAPPED}count", f"{MAPPED}total")
+
+
+@dataclass(frozen=True)
+class SumLayout:
+    """The numbers of one sum in their order, the same for all silos."""
+
+    settings: FederationSettings
+    round: int
+    union: tuple[str, ...]  # keys of all linked columns
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Tensors of the sum; what is averaged travels as n · v and n."""
+        shared = linked_method(self.union, self.settings, apart=True).init_server().shared
+        found: dict[str, tuple[int, ...]] = {}
+        for name, value in shared.items():
+            if round_of(name) == self.round:
+                found[name] = tuple(value.shape)
+                if not name.startswith("moments."):
+                    found[_WEIGHT + name] = ()
+        return found
+
+    @cached_property
+    def size(self) -> int:
+        """How many numbers there are."""
+        return sum(int(np.prod(shape)) for shape in self.shapes.values())
+
+    # ---- a silo's part -------------------------------------------------------------------
+
+    def own(self, update: Update, keys: Sequence[str]) -> np.ndarray:
+        """A silo's numbers, 0 where it has nothing to add; `keys` are of its linked columns."""
+        tensors = {name: entry.value for name, entry in update.entries.items()}
+        if self.is_of_columns and tensors:
+            spread = self._form.packed(self._form.spread(keys, tensors, self.union))
+            tensors = {name: spread[name] for name in tensors}
+        for name, entry in update.entries.items():
+            if _WEIGHT + name in self.shapes:
+                tensors[name] = entry.weight * entry.value
+                tensors[_WEIGHT + name] = torch.tensor(entry.weight, dtype=torch.float64)
+        return self._flat(tensors)
+
+    def contents(self, update: Update, keys: Sequence[str], min_holders: int) -> Contents:
+        """What a silo says beforehand of its part."""
+        place = {key: i for i, key in enumerate(self.union)}
+        counts = [e.value for n, e in update.entries.items() if n.endswith(".count")]
+        classes = counts[0].sum(1).nonzero().flatten().tolist() if counts else []
+        return Contents(
+            names=sorted(update.entries),
+            columns=sorted(place[key] for key in keys) if self.is_of_columns else [],
+            classes=classes,
+            min_holders=min_holders,
+        )
+
+    def in_own_columns(self, numbers: np.ndarray, keys: Sequence[str]) -> Named:
+        """Numbers of the sum as a silo is sent them: of its own columns and no others."""
+        tensors = {n: v for n, v in self.tensors(numbers).items() if n.startswith("moments.")}
+        if not self.is_of_columns or not tensors:
+            return tensors
+        place = {key: i for i, key in enumerate(self.union)}
+        there = [place[key] for key in keys] + [len(self.union)] * self._form.responses
+        whole = self._form.unpacked(tensors, LINEAR, apart=True)
+        return self._form.packed(whole.at(torch.tensor(there, dtype=torch.int64)))
+
+    # ---- who adds to what ----------------------------------------------------------------
+
+    def num_adding(self, contents: Iterable[Contents]) -> np.ndarray:
+        """Number of silos that add to each number, by what they said."""
+        found = np.zeros(self.size, np.int64)
+        for own in contents:
+            found += self._is_added(own)
+        return found
+
+    def _is_added(self, own: Contents) -> np.ndarray:
+        classes = self.settings.common_task.num_outputs
+        if not self.has_room_for(own):
+            raise FederationError(
+                "a silo would add to columns or classes that are none of the sum's; expected those "
+                "that all silos were told. Give all silos one version of flic."
+            )
+        is_held = torch.zeros(classes, 1, dtype=torch.float64)
+        is_held[own.classes] = 1.0
+        tensors: dict[str, Tensor] = {}
+        if self.is_of_columns and self.shapes:
+            tensors = self._form.packed(self._ones(own.columns, is_held))
+        tensors |= {n: is_held.expand(s) for n, s in self.shapes.items() if n in _BY_CLASS}
+        every = {n: torch.ones(s) for n, s in self.shapes.items() if n not in tensors}
+        said = {*own.names, *(_WEIGHT + name for name in own.names)}
+        return self._flat({n: v for n, v in {**every, **tensors}.items() if n in said}) > 0
+
+    def _ones(self, columns: Sequence[int], is_held: Tensor) -> Moments:
+        """Sums of ones: who has the columns adds to them, by class and in pairs."""
+        width = len(self.union) + self._form.responses
+        has = torch.zeros(width, dtype=torch.float64)
+        has[[*columns, *range(len(self.union), width)]] = 1.0
+        pairs = has[:, None] * has
+        return Moments(is_held * has, is_held * has, pairs, pairs)
+
+    def has_room_for(self, own: Contents) -> bool:
+        """Return whether the columns and classes that a silo would add to are the sum's."""
+        classes = self.settings.common_task.num_outputs
+        return max([*own.columns, -1]) < len(self.union) and max([*own.classes, -1]) < classes
+
+    # ---- numbers and tensors -------------------------------------------------------------
+
+    @property
+    def is_of_columns(self) -> bool:
+        """True in the round of the columns' own sums, which silos have different ones of."""
+        return self.round == SUMS
+
+    @property
+    def _form(self) -> SumsForm:
+        return SumsForm(self.settings)
+
+    def _flat(self, tensors: Named) -> np.ndarray:
+        found = np.zeros(self.size)
+        at = 0
+        for name, shape in self.shapes.items():
+            length = int(np.prod(shape))
+            if name in tensors:
+                found[at : at + length] = tensors[name].double().numpy().ravel()
+            at += length
+        return found
+
+    def tensors(self, numbers: np.ndarray) -> dict[str, Tensor]:
+        """Numbers of the sum by name."""
+        found: dict[str, Tensor] = {}
+        at = 0
+        for name, shape in self.shapes.items():
+            length = int(np.prod(shape))
+            part = numbers[at : at + length].reshape(shape)
+            found[name] = torch.from_numpy(np.array(part, np.float64))
+            at += length
+        return found
+
+    def pooled(self, numbers: np.ndarray, who: str) -> Update:
+        """The sum as one update: totals as they are, means with the weight behind them."""
+        tensors, entries = self.tensors(numbers), dict[str, Entry]()
+        for name, value in tensors.items():
+            if name.startswith("moments."):
+                entries[name] = Entry(value, 1.0)
+            elif not name.startswith(_WEIGHT):
+                weight = float(tensors[_WEIGHT + name])
+                if weight > 0:
+                    entries[name] = Entry(value / weight, weight)
+        return Update(who, entries)
+
+
+def sets_behind(contents: Mapping[str, Contents], own: str) -> dict[str, frozenset[str]]:
+    """Members behind what one of them adds: as a whole, by tensor, and by column's place."""
+    mine, found = contents[own], {"": frozenset(contents)}
+    for name in mine.names:
+        found[name] = frozenset(n for n, other in contents.items() if name in other.names)
+    for place in mine.columns:
+        found[f"column {place}"] = frozenset(
+            n for n, other in contents.items() if place in other.columns
+        )
+    return found

@@ -1,0 +1,88 @@
+"""Rules where sums of linked columns are masked: only sums over silos can be looked at.
+
+What is linked stays as the first round's keys have it. A silo that fails later stays in the sums
+that were unmasked with it, and is in no later one: to make those sums again without it would show
+its part as the difference.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from flic.errors import FederationError
+from flic.flower.federation_settings import FederationSettings
+from flic.flower.linked_rules import LinkedRules
+from flic.flower.log import note
+from flic.flower.pooling import FIRST, LAST, SUMS
+from flic.flower.secure.contribution import SumLayout
+from flic.flower.secure.plausible import wrong_in_sum
+from flic.methods.protocol import ServerState, Stage, Update
+
+
+class SecureRules(LinkedRules):
+    """All silos send keys, and then masked sums."""
+
+    plan = "of keys and then of masked sums, each sent once"
+
+    def __init__(
+        self,
+        settings: FederationSettings,
+        folder: Path,
+        counted: Callable[[], list[str]],
+        first: Callable[[], list[str]],
+    ) -> None:
+        """`counted` and `first` give the silos of the last and of the first round on the disk."""
+        super().__init__(settings, folder, counted)
+        self._first = first
+
+    @property
+    def fewest(self) -> tuple[int, str]:
+        if self.settings.min_holders <= self.settings.quorum:
+            return super().fewest
+        rule = "min_holders): of two, each would read the other's sums. Admit more"
+        return self.settings.min_holders, rule
+
+    @property
+    def _pool(self) -> list[str]:
+        """Silos whose keys say what is linked."""
+        return self._first() or self.members
+
+    def sum_layout(self, round: int) -> SumLayout:
+        """The numbers of a round of sums."""
+        return SumLayout(self.settings, round, tuple(self.pooling.union(self._pool)))
+
+    def take(self, names: Sequence[str], update: Update, round: int) -> None:
+        """Take a sum of these silos, unless it cannot be one.
+
+        Raises:
+            FederationError: saying what is wrong with it.
+        """
+        if wrong := wrong_in_sum(update, len(names)):
+            raise FederationError(
+                f"round {round - FIRST + 1}: the sum of {', '.join(names)} {wrong}. One of them "
+                "sent numbers that are no sums of rows, and masks hide which. Ask them to look at "
+                "their tables; the rounds before are kept."
+            )
+        if missing := sorted({*self.members} - {*names}):
+            message = (
+                f"{', '.join(missing)} failed in round {round - FIRST + 1} of {LAST - FIRST + 1} "
+                "and is left out: the others go on with the sums that they have."
+            )
+            note(self.folder, "left out", round=round, silos=missing, message=message)
+        self._members = [*names]
+
+    def count(self, stage: Stage, server: ServerState, updates: Sequence[Update]) -> ServerState:
+        if server.round == FIRST:
+            return super().count(stage, server, updates)
+        method = self.pooling.method(self._pool)
+        begun = server.shared if server.round > SUMS else method.init_server().shared
+        return method.aggregate(replace(server, shared=begun), updates)
+
+    def unsound(self, server: ServerState) -> list[str]:
+        if server.round == FIRST:
+            return super().unsound(server)
+        is_known = self.pooling.folder.exists()
+        return self.pooling.method(self._pool).unsound(server.shared) if is_known else []
+
+    def shared_with(self, name: str, server: ServerState) -> ServerState:
+        return self.pooling.shared_with(name, server, self._pool) if self._pool else server

@@ -1,0 +1,128 @@
+"""A silo's visit for one phase of a secure sum, with what it remembers of earlier ones."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flic.errors import FederationError
+from flic.flower.keys import line_of, read_private
+from flic.flower.peers import pinned_peers
+from flic.flower.secure.contribution import SumLayout
+from flic.flower.secure.plausible import wrong_in_sum
+from flic.flower.secure.silo_sum import MASKED, Silo, SiloSum, masked_tensor
+from flic.flower.secure.statements import Occasion, SumAnswer, SumRequest
+from flic.flower.silo_run import SiloRun
+from flic.flower.sums_history import SumsHistory
+from flic.methods.protocol import Update
+from flic.shapes import Named
+
+KEY = "key"
+
+
+@dataclass(frozen=True)
+class SumVisit:
+    """One visit: the run, who the silo is to its peers, and the sums that it told before."""
+
+    run: SiloRun
+    silo: Silo
+    history: SumsHistory
+
+    def answer(
+        self, asked: SumRequest, linked: Sequence[int], make: Callable[[], Update]
+    ) -> tuple[SumAnswer, Named]:
+        """What the silo says in a phase, and its masked numbers.
+
+        Args:
+            asked: the request.
+            linked: places of the silo's features that are linked, as the first phase has them.
+            make: function that makes the silo's update; called in the first phase alone.
+        """
+        occasion = asked.occasion
+        one = SiloSum(self.run.folder, self.silo)
+        layout = SumLayout(self.run.settings, occasion.round, tuple(occasion.union))
+        if asked.phase == "advertise":
+            return self._advertise(one, layout, occasion, linked, make), {}
+        if asked.phase == "share":
+            return one.share(occasion, asked.adverts), {}
+        if asked.phase == "mask":
+            masked = one.mask(occasion, asked.shares, layout)
+            self.run.keep_to_itself(layout.in_own_columns(one.kept(), self._keys_in(layout)))
+            return SumAnswer(), {MASKED: masked_tensor(masked)}
+        if asked.phase == "agree":
+            one.refuse_members(occasion, asked.members, layout)
+            self._behind(layout, occasion, one.sets(occasion, asked.members))
+            return one.agree(occasion, asked.members), {}
+        return self._unmask(one, layout, asked), {}
+
+    def _advertise(
+        self,
+        one: SiloSum,
+        layout: SumLayout,
+        occasion: Occasion,
+        linked: Sequence[int],
+        make: Callable[[], Update],
+    ) -> SumAnswer:
+        """The silo's numbers, made and put aside; keys for their sum, and what they are."""
+        one.refuse_roster(occasion)
+        keys, features = self._keys_in(layout), self.run.client.schema.features
+        if [features[i] for i in linked] != keys:
+            raise FederationError(
+                f"silo {self.run.name!r} is told that {len(linked)} of its features are linked, "
+                f"and {len(keys)} are among those of all silos; expected the same. Begin a new run."
+            )
+        update = make()
+        if wrong := wrong_in_sum(update, 1):
+            raise FederationError(
+                f"the update of silo {self.run.name!r} {wrong}. Look at the table; nothing was "
+                "sent."
+            )
+        contents = layout.contents(update, keys, self.silo.min_holders)
+        return one.advertise(occasion, contents, layout.own(update, keys))
+
+    def _unmask(self, one: SiloSum, layout: SumLayout, asked: SumRequest) -> SumAnswer:
+        """What takes the masks off a sum whose members the silo signed."""
+        occasion = asked.occasion
+        behind = self._behind(layout, occasion, one.sets(occasion))
+        answer = one.unmask(occasion, asked.signatures)
+        self.history.keep_sets(self.run.folder.name, _step(occasion), behind)
+        return answer
+
+    def _behind(
+        self, layout: SumLayout, occasion: Occasion, sets: Mapping[str, frozenset[str]]
+    ) -> dict[str, frozenset[str]]:
+        """Members behind all that the silo adds, unless sums told before would show few of them.
+
+        Columns go by the digests of their names, which later runs have too.
+        """
+        run, features = self.run.folder.name, self.run.client.schema.features
+        told = self.history.told_in(run)
+        assert told is not None  # its rows were kept before they were masked
+        # Behind the features, the history has a response.
+        digests = dict(zip(features, told.train.features, strict=False))
+        names = {f"column {i}": digests.get(key, key) for i, key in enumerate(layout.union)}
+        behind = {names.get(label, label): members for label, members in sets.items()}
+        least = self.silo.min_holders
+        self.history.refuse_subtraction(run, _step(occasion), behind, least=least)
+        return behind
+
+    def _keys_in(self, layout: SumLayout) -> list[str]:
+        """Keys of the silo's features that are linked, in its own order."""
+        union = {*layout.union}
+        return [key for key in self.run.client.schema.features if key in union]
+
+
+def as_peer(folder: Path, silo: str, *, min_holders: int) -> Silo:
+    """A silo as other silos know it: by its key, under the name that they pinned."""
+    key, peers = read_private(folder / KEY), pinned_peers(folder)
+    own = [name for name, line in peers.items() if line == line_of(key)]
+    if not own:
+        raise FederationError(
+            f"silo {silo!r} trusts no other silo's key yet; expected a list of keys that its "
+            "administrator compared. Ask the operator for it, and type: flic silo trust "
+            f"{folder} LIST"
+        )
+    return Silo(own[0], key, peers, min_holders)
+
+
+def _step(occasion: Occasion) -> str:
+    return f"{occasion.stage} {occasion.round}"

@@ -1,0 +1,726 @@
+"""Secure sums over Flower: the plain sum comes out, and neither lies nor failures show a silo."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from flwr.common.serde import message_from_proto
+from flwr.proto.message_pb2 import Message as ProtoMessage
+from test_linked_rounds import records
+from test_masks import uniformity
+
+from flic.errors import FederationError
+from flic.flower.keys import create_pair, read_private, read_public
+from flic.flower.log import events
+from flic.flower.messages import read_request
+from flic.flower.ops.benchmark import simulated
+from flic.flower.peers import pin, pinned_peers
+from flic.flower.secure.fixed_point import STEP
+from flic.flower.secure.statements import Advert, SumRequest
+from flic.flower.sums_history import smallest_group
+from hospitals import (
+    NODES,
+    SALT,
+    WIDE_OPEN,
+    like,
+    linked_frames,
+    make_here,
+    opened,
+    rows_of,
+    state,
+)
+
+LINKED = {"method": "linked", "network": {"linked": WIDE_OPEN}, "salt": SALT}
+FIVE = ["centre", "east", "north", "south", "west"]
+PHASES = ["advertise", "share", "mask", "agree", "unmask"]
+
+
+def frame_of(name, rows=50):
+    """A table of which age and pulse are everybody's, and a column is its own."""
+    seed = sum(map(ord, name))
+    frame = rows_of("east", rows)
+    rng = np.random.default_rng(seed)
+    frame["age"] = (frame["age"] + rng.normal(0, 5, rows)).round(3)
+    frame[f"own_{name}"] = rng.normal(size=rows).round(3)
+    return like(frame.drop(columns="pressure"), pulse=70 + seed % 5)
+
+
+def frames(names, rows=50):
+    return {name: frame_of(name, rows) for name in names}
+
+
+@pytest.fixture
+def secure(here):
+    """secure(names, **settings): a federation with masks that has not begun."""
+
+    def make(names=FIVE, **changes):
+        known = {"frames": frames(names), "names": names, "deadline_s": 5.0, **LINKED}
+        return opened(here(**{**known, **changes}))
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A federation of five that is done, with all that was sent."""
+    root = tmp_path_factory.mktemp("secure")
+    place = opened(make_here(root, frames=frames(FIVE), names=FIVE, **LINKED))
+    place.go()
+    return place
+
+
+def same(ours, theirs, atol):
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        torch.testing.assert_close(value, theirs[name], rtol=1e-12, atol=atol, msg=name)
+
+
+def failures(place, name):
+    return [e["message"] for e in events(place.grid.folders[name]) if e["event"] == "failed"]
+
+
+# ---- the result ----------------------------------------------------------------------------
+
+RESPONSES = {"task": "regression", "range": (0.0, 10.0), "label": "stay"}
+
+
+@pytest.mark.parametrize("changes", [{}, RESPONSES], ids=["classes", "responses"])
+def test_the_result_is_that_of_the_simulator_within_the_error_of_fixed_point(secure, changes):
+    place = secure(["east", "north", "south"], **changes)
+    place.go()
+    assert [r["round"] for r in records(place)] == [-3, -2, -1, 0]
+    silos = [place.silo(name) for name in sorted(NODES)]
+    journal = simulated(place.coordinator.settings, silos)
+    # Later rounds are computed from the first one's sums, so an error of these is in them.
+    same(place.coordinator.server.shared, in_form_of(place, journal.server.shared), 1e-9)
+    theirs = journal.records[-1]["scores"]
+    for name, figures in records(place)[-1]["scores"].items():
+        assert figures == {k: theirs[name][k] for k in figures}
+
+
+def in_form_of(place, shared):
+    """The simulator's sums with a count for each column, as a federation has them."""
+    form = place.coordinator.server.shared
+    found = dict(shared)
+    for name in form:
+        if name in shared and shared[name].shape != form[name].shape:
+            assert name.rsplit(".")[-1] in ("count", "dof", "pairs")
+            found[name] = shared[name].max(-1, keepdim=True).values.expand(form[name].shape)
+    return found
+
+
+def test_sums_of_a_round_are_those_of_plain_ones_to_a_step_a_silo(secure, tmp_path):
+    place = secure()
+    place.go(2)
+    (tmp_path / "plain").mkdir()
+    plain = make_here(
+        tmp_path / "plain", frames=frames(FIVE), names=FIVE, secure_sums=False, **LINKED
+    )
+    opened(plain).go(2)
+    ours, theirs = (p.coordinator.journal.server.shared for p in (place, plain))
+    same(ours, theirs, len(FIVE) * STEP)
+
+
+def test_likelihoods_and_weighted_shares_are_means_over_the_members(whole, tmp_path):
+    plain = make_here(tmp_path, frames=frames(FIVE), names=FIVE, secure_sums=False, **LINKED)
+    opened(plain).go()
+    same(whole.coordinator.server.shared, plain.coordinator.server.shared, 1e-9)
+
+
+# ---- the wire ------------------------------------------------------------------------------
+
+
+def answers(place):
+    sent = [(n, message_from_proto(ProtoMessage.FromString(w))) for n, w in place.grid.sent]
+    return [(name, message.content) for name, message in sent if message.has_content()]
+
+
+def masked_of(place):
+    return [
+        (name, np.frombuffer(array.data, "<u8"))
+        for name, content in answers(place)
+        for array in content["update"].values()
+    ]
+
+
+def test_no_message_is_within_chance_of_a_plain_sum(whole):
+    """Each masked message is uniform, byte by byte, and equal numbers are masked differently."""
+    masked = masked_of(whole)
+    assert len(masked) == 3 * len(FIVE)
+    values = [uniformity(words) for _, words in masked if len(words) > 1000]
+    assert len(values) == 2 * len(FIVE)
+    assert min(values) > 1e-4
+    assert max(values) < 1 - 1e-4
+    words = np.concatenate([own for _, own in masked])
+    assert len(np.unique(words)) == len(words)  # zeros and all
+
+
+def test_nothing_but_keys_statements_masks_and_figures_leaves(whole):
+    for _, content in answers(whole):
+        assert {*content["update"]} <= {"masked"}
+        assert {*content["answer"]} <= {"round", "keys", "statement"}
+        assert {*content["numbers"]} <= {"test_right", "test_rows"}
+
+
+def test_secrets_are_gone_after_the_sum(whole):
+    for folder in whole.grid.folders.values():
+        assert not [*folder.glob("runs/*/sum.*")]
+
+
+# ---- few who add to a number ---------------------------------------------------------------
+
+
+def test_a_column_of_two_silos_is_linked_by_nobody(secure):
+    place = secure(["east", "north", "south"], frames=linked_frames())
+    place.go()
+    total = place.coordinator.server.shared["moments.linked.linear.total"]
+    assert total.shape[1] == 1  # age; pulse is of two
+
+
+def test_what_too_few_tell_stays_at_home_and_the_silo_s_own_model_is_the_same(secure, tmp_path):
+    """Two of five tell how columns vary: none of it is in the sum, and their sums are whole."""
+    place = secure()
+    for name in FIVE[:3]:
+        state(place, name, scatter="off")
+    place.go()
+    shared = place.coordinator.server.shared
+    assert not shared["moments.linked.linear.variance"].any()
+    assert shared["moments.linked.linear.count"].any()
+    assert all(value.isfinite().all() for value in shared.values())
+    last = records(place)[-1]
+    assert last["active"] == FIVE
+    assert sum(own["test_right"] for own in last["scores"].values()) > 0.5 * sum(
+        own["test_rows"] for own in last["scores"].values()
+    )
+    [kept] = place.grid.folders["south"].glob("runs/*/kept.safetensors")
+    [none] = place.grid.folders["east"].glob("runs/*/kept.safetensors")
+    assert _size(kept) > _size(none) == 0
+
+
+def _size(path):
+    from safetensors.torch import load_file
+
+    return sum(float(value.abs().sum()) for value in load_file(path).values())
+
+
+def test_a_class_that_few_silos_have_is_in_no_sum(secure):
+    names = ["east", "north", "south"]
+    frame = frame_of("east")
+    few = frame.drop(frame[frame["num"] == "ill"].index[4:])  # of which one may be held out
+    place = secure(names, frames={**frames(names), "east": few})
+    place.go(2)
+    count = place.coordinator.journal.server.shared["moments.linked.linear.count"]
+    assert count[0].min() > 0
+    assert not count[1].any()
+
+
+def test_the_strictest_silo_decides_how_many_are_behind_a_number(secure):
+    place = secure()
+    state(place, "west", min_holders=5)
+    for name in FIVE[:1]:
+        state(place, name, scatter="off")
+    place.go(2)
+    assert not place.coordinator.journal.server.shared["moments.linked.linear.variance"].any()
+
+
+def test_two_silos_are_told_that_they_are_too_few(secure):
+    place = secure(["east", "north"])
+    with pytest.raises(
+        FederationError, match=r"2 silos are admitted .* 3 at least \(min_holders\)"
+    ):
+        place.go()
+
+
+def test_two_silos_may_agree_to_see_each_other_s_sums(secure):
+    place = secure(["east", "north"], min_holders=2)
+    place_go_fails(place)
+    for name in ("east", "north"):
+        assert "3 at least (min_holders)" in failures(place, name)[-1]
+        state(place, name, min_holders=2)
+    place.go()
+    assert records(place)[-1]["active"] == ["east", "north"]
+
+
+def place_go_fails(place):
+    with pytest.raises(FederationError, match="Tried 3 times"):
+        place.go()
+
+
+# ---- silos that fail -----------------------------------------------------------------------
+
+
+def statement_of(content):
+    return json.loads(content["answer"]["statement"]) if "statement" in content["answer"] else {}
+
+
+def phase_of(content):
+    """The phase that an answer is for."""
+    said = statement_of(content)
+    if "masked" in content["update"]:
+        return "mask"
+    if "advert" in said:
+        return "advertise"
+    if "seed" in said:
+        return "unmask"
+    return "agree" if "signature" in said else "share" if "shares" in said else None
+
+
+def failing(name, round, phase):
+    """A silo that is killed before a phase of a round, and stays away."""
+    gone = set()
+
+    def change(who, at, content):
+        if who == name and at == round and phase_of(content) == phase:
+            gone.add(who)
+        return None if who in gone else content
+
+    return change
+
+
+#: Before, during and after masking in the first sum; in later ones, once on each side of it.
+FAILURES = [*((-2, phase) for phase in PHASES), (-1, "share"), (-1, "agree"), (0, "mask")]
+
+
+@pytest.mark.parametrize(("round", "phase"), FAILURES)
+def test_a_silo_that_fails_does_not_stop_the_others(secure, round, phase):
+    place = secure(deadline_s=0.1)
+    place.grid.change = failing("east", round, phase)
+    place.go()
+    others = [name for name in FIVE if name != "east"]
+    assert [r["round"] for r in records(place)] == [-3, -2, -1, 0]
+    in_sum = phase in ("agree", "unmask")  # its masked numbers have arrived
+    at = [r["round"] for r in records(place)].index(round)
+    assert records(place)[at]["active"] == (FIVE if in_sum else others)
+    assert records(place)[-1]["active"] == (FIVE if in_sum and round == 0 else others)
+    assert sorted(records(place)[-1]["scores"]) == others
+    if not in_sum and round == -2:
+        expected = plain_of(place, others)
+        same(place.coordinator.server.shared, expected, 1e-9)
+
+
+def plain_of(place, names):
+    """The shared part of a federation without masks among some of the silos."""
+    root = place.folder.parent / "plain"
+    root.mkdir()
+    plain = make_here(root, frames=frames(names), names=names, secure_sums=False, **LINKED)
+    return opened(plain).go().server.shared
+
+
+def test_with_too_few_left_the_round_is_repeated_and_shows_nothing(secure):
+    place = secure(["east", "north", "south"], deadline_s=0.1)
+    place.grid.change = failing("east", -2, "mask")
+    with pytest.raises(FederationError, match=r"2 silos gave keys.*expected 3 at least"):
+        place.go()
+    assert [r["round"] for r in records(place)] == [-3]
+    place.grid.change = lambda name, round, content: content
+    place.go()
+    assert records(place)[-1]["active"] == ["east", "north", "south"]
+
+
+def test_who_fails_after_masking_so_that_a_column_is_of_two_is_left_out_of_the_next_try(secure):
+    own = frames(FIVE)
+    for name in ("north", "east", "west"):
+        own[name] = like(own[name], dose=30)
+    place = secure(frames=own, deadline_s=0.1)
+    place.grid.change = failing("east", -2, "mask")
+    place.go(2)
+    events_ = [e["message"] for e in events(place.folder) if e["event"] == "quorum"]
+    assert any("without east, fewer than 3 silos" in message for message in events_)
+    assert records(place)[-1]["active"] == ["centre", "north", "south", "west"]
+    total = place.coordinator.journal.server.shared["moments.linked.linear.total"]
+    assert sorted((total.abs().sum(0) > 0).tolist()) == [False, True, True]  # not the dose
+
+
+# ---- an operator who lies ------------------------------------------------------------------
+
+
+class Operator:
+    """Hears all requests, and may change the statement of one before a silo gets it."""
+
+    def __init__(self, place):
+        self.place, self.heard, self.lies = place, [], []
+        ask = place.grid.ask
+
+        def listen(name, message):
+            facts = message.content["request"]
+            if "statement" in facts:
+                request = json.loads(facts["statement"])
+                for lie in self.lies:
+                    request = lie(name, request) or request
+                facts["statement"] = json.dumps(request)
+                self.heard.append((name, read_request(message.content)))
+            return ask(name, message)
+
+        place.grid.ask = listen
+
+    def told(self, name, phase, round=-2):
+        """The request of a phase as a silo got it."""
+        return next(
+            request
+            for who, request in self.heard
+            if who == name
+            and request.server.round == round
+            and json.loads(request.statement)["phase"] == phase
+        )
+
+    def ask(self, name, request, **changes):
+        """Ask a silo by itself, with changes to what a request says."""
+        said = json.loads(request.statement)
+        for key, value in changes.items():
+            (said["occasion"] if key in said["occasion"] else said)[key] = value
+        asked = SumRequest.model_validate(said)
+        return self.place.silo(name).add_to_sum(
+            asked, request.server, request.settings, run=request.run
+        )[0]
+
+
+def lying(phase, change, to=None):
+    def lie(name, request):
+        if request["phase"] == phase and request["occasion"]["round"] == -2:
+            return change(request) if to in (None, name) else None
+        return None
+
+    return lie
+
+
+@pytest.fixture
+def operator(secure):
+    """operator(*lies, names=…): one who lies, after the run was tried."""
+
+    def make(*lies, names=("east", "north", "south"), **changes):
+        place = secure([*names], deadline_s=0.1, **changes)
+        found = Operator(place)
+        found.lies = [*lies]
+        found.error = None
+        try:
+            place.go()
+        except FederationError as error:
+            found.error = str(error)
+        return found
+
+    return make
+
+
+def without_one(name):
+    def change(request):
+        return {**request, "members": [own for own in request["members"] if own != name]}
+
+    return change
+
+
+def test_a_set_without_one_is_not_unmasked_where_that_leaves_too_few(operator):
+    found = operator(lying("agree", without_one("north")))
+    assert "signed the list of members" in found.error
+    assert "to unmask a sum of 2 silos; expected 3" in failures(found.place, "east")[0]
+    assert not records(found.place)[1:]
+
+
+def test_different_sets_to_different_silos_are_not_unmasked(operator):
+    """Half of the silos sign one list, half another: neither has signatures enough."""
+    lies = [lying("agree", without_one("west"), to=name) for name in ("east", "north", "centre")]
+    found = operator(*lies, names=FIVE)
+    said = [m for name in FIVE for m in failures(found.place, name)]
+    assert any("signatures under the list of members that it signed" in m for m in said)
+    assert not records(found.place)[1:]
+    for name in ("east", "north", "centre"):
+        assert not any("seed" in statement_of(c) for n, c in answers(found.place) if n == name)
+
+
+def test_an_operator_who_plays_a_silo_is_refused(operator, tmp_path):
+    """It has a key of its own, and signs with it in the name of a silo that was pinned."""
+    create_pair(tmp_path / "evil", tmp_path / "evil.pub")
+    evil = read_private(tmp_path / "evil")
+
+    def played(request):
+        occasion = SumRequest.model_validate(request).occasion
+        adverts = [Advert.model_validate(own) for own in request["adverts"]]
+        others = [own.model_dump() for own in adverts if own.name != "north"]
+        [victim] = [own for own in adverts if own.name == "north"]
+        return {**request, "adverts": [*others, victim.signed(evil, occasion).model_dump()]}
+
+    found = operator(lying("share", played))
+    assert "in the name of 'north' that the key it pinned did not sign" in str(
+        failures(found.place, "east")
+    )
+    assert not records(found.place)[1:]
+
+
+def test_an_operator_who_invites_a_made_up_silo_is_refused(operator):
+    def invited(request):
+        roster = [*request["occasion"]["roster"], "made up"]
+        return {**request, "occasion": {**request["occasion"], "roster": roster}}
+
+    found = operator(lying("advertise", invited))
+    assert "'made up', whose keys it does not know" in failures(found.place, "east")[0]
+
+
+def test_keys_of_another_sum_are_refused(operator):
+    """A replay: adverts that were signed for the first attempt, in a second one."""
+    old = {}
+
+    def replayed(request):
+        for advert in request["adverts"]:
+            old.setdefault(advert["name"], advert)
+        own = [a if a["name"] == "east" else old[a["name"]] for a in request["adverts"]]
+        return {**request, "adverts": own}
+
+    found = operator(lying("agree", without_one("north")), lying("share", replayed, to="east"))
+    assert "did not sign for this sum" in str(failures(found.place, "east"))
+
+
+def test_what_was_unmasked_is_not_unmasked_again(operator):
+    found = operator(names=FIVE)
+    assert found.error is None
+    for phase in PHASES[1:]:
+        with pytest.raises(FederationError, match="not the next step, or was done"):
+            found.ask("east", found.told("east", phase))
+
+
+def test_both_shares_of_a_silo_are_not_given(operator):
+    """Asked to sign a list with the silo, and then to unmask one without it."""
+    found = operator(lying("unmask", lambda request: {**request, "signatures": {}}), names=FIVE)
+    silo = found.place.grid.folders["east"]
+    assert "is shown 0 signatures" in failures(found.place, "east")[0]
+    [sum_file] = silo.glob("runs/*/sum.json")
+    assert json.loads(sum_file.read_text())["next"] == "unmask"
+    told = found.told("east", "agree")
+    latest = json.loads(sum_file.read_text())["occasion"]
+    with pytest.raises(FederationError, match="not the next step, or was done"):
+        found.ask("east", told, attempt=latest["attempt"], members=[n for n in FIVE if n != "west"])
+
+
+def test_shares_unmask_a_member_s_own_mask_or_a_failed_one_s_masks_with_others(secure):
+    place = secure(deadline_s=0.1)
+    place.grid.change = failing("east", -2, "mask")
+    kept = {}
+    ask = place.grid.ask
+
+    def look(name, message):
+        [path] = [*place.grid.folders[name].glob("runs/*/sum.json")] or [None]
+        facts = message.content["request"]
+        if path and '"unmask"' in facts.get("statement", ""):
+            kept[name] = json.loads(path.read_text())["shares"]
+        return ask(name, message)
+
+    place.grid.ask = look
+    place.go(2)
+    told = {n: statement_of(c)["shares"] for n, c in answers(place) if phase_of(c) == "unmask"}
+    assert sorted(told) == ["centre", "north", "south", "west"]
+    for name, shares in told.items():
+        for peer, share in shares.items():
+            own, of_mask = kept[name][peer]
+            assert share == (of_mask if peer == "east" else own)
+
+
+def test_a_plain_request_is_refused_where_masks_were_agreed(secure):
+    place = secure(["east", "north", "south"])
+    place.go(2)
+    coordinator = place.coordinator
+    server = coordinator.rules.shared_with("east", coordinator.server)
+    with pytest.raises(FederationError, match="asked for sums without masks"):
+        place.silo("east").train(server, coordinator.settings, "prepare", run=coordinator.run)
+    plain = coordinator.settings.model_copy(update={"secure_sums": False})
+    with pytest.raises(FederationError, match="asked for sums without masks"):
+        place.silo("east").train(server, plain, "prepare", run="b" * 16)
+
+
+# ---- a silo that lies ----------------------------------------------------------------------
+
+
+def saying(phase, change):
+    """East changes its answer in a phase of the second round."""
+
+    def changed(name, round, content):
+        return (
+            change(content) if (name, round, phase_of(content)) == ("east", -2, phase) else content
+        )
+
+    return changed
+
+
+def with_statement(text):
+    def change(content):
+        said = content["answer"]["statement"]
+        content["answer"]["statement"] = text(json.loads(said)) if callable(text) else text
+        return content
+
+    return change
+
+
+def with_noise(content):
+    old = content["update"]["masked"]
+    noise = np.random.default_rng(0).bytes(len(old.data))
+    content["update"]["masked"] = replace(old, data=noise)
+    return content
+
+
+def with_fewer_numbers(content):
+    old = content["update"]["masked"]
+    shape = (old.shape[0] - 1, 2)
+    content["update"]["masked"] = replace(old, shape=shape, data=old.data[:-16])
+    return content
+
+
+BAD = {
+    "no JSON": ("advertise", with_statement("{"), "does not say what a secure sum needs"),
+    "no keys": ("advertise", with_statement("{}"), "has no keys for a secure sum"),
+    "no such column": (
+        "advertise",
+        with_statement(lambda said: json.dumps(_beyond(said))),
+        "would add to numbers that are none of the sum's",
+    ),
+    "no shares": ("share", with_statement("{}"), "has shares for other silos"),
+    "fewer numbers": ("mask", with_fewer_numbers, "expected int64"),
+    "half a seed": (
+        "unmask",
+        with_statement(lambda said: json.dumps({**said, "seed": "00"})),
+        "has seeds or shares of another size",
+    ),
+}
+
+
+def _beyond(said):
+    said["advert"]["contents"]["columns"] = [99]
+    return said
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_an_answer_that_does_not_fit_is_refused_and_the_others_go_on(secure, what):
+    phase, change, reason = BAD[what]
+    place = secure(deadline_s=0.1)
+    place.grid.change = saying(phase, change)
+    place.go(2)
+    refusals = [e["message"] for e in events(place.folder) if e["event"] == "refused"]
+    assert len(refusals) == 1
+    assert reason in refusals[0]
+    assert ("east" in records(place)[-1]["active"]) == (phase == "unmask")
+
+
+def test_a_total_that_cannot_be_one_stops_the_run_and_names_all_who_are_in_it(secure):
+    place = secure(deadline_s=0.1)
+    place.grid.change = saying("mask", with_noise)
+    with pytest.raises(FederationError, match=r"centre, east, north, south, west has .* hide"):
+        place.go()
+    assert [r["round"] for r in records(place)] == [-3]
+
+
+def test_a_silo_looks_at_its_own_numbers_before_they_are_masked(secure):
+    """Columns so large that their squares would not fit into the total."""
+    names = ["east", "north", "south"]
+    huge = frame_of("east")
+    huge["age"] *= 1e12
+    place = secure(names, frames={**frames(names), "east": huge}, deadline_s=0.1)
+    place_go_fails(place)
+    assert "larger than 1.54e+18; expected less" in failures(place, "east")[-1]
+
+
+# ---- a second sum --------------------------------------------------------------------------
+
+
+def again(place, names):
+    """A second federation of some of the silos, with the same rows."""
+    root = place.folder.parent
+    found = make_here(root, frames={}, names=names, deadline_s=0.1, **LINKED)
+    return found
+
+
+def test_a_second_sum_without_one_silo_is_refused(secure):
+    place = secure()
+    place.go()
+    without = again(place, [name for name in FIVE if name != "west"])
+    with pytest.raises(FederationError, match="Tried 3 times"):
+        without.go()
+    assert "it would show the part of west alone" in failures(without, "east")[-1]
+    assert [r["round"] for r in records(without)] == [-3]
+
+
+def test_a_second_sum_of_the_same_silos_is_unmasked(secure):
+    place = secure()
+    place.go()
+    second = again(place, FIVE)
+    second.go()
+    same(second.coordinator.server.shared, place.coordinator.server.shared, 1e-9)
+
+
+def test_a_second_sum_with_one_more_is_refused_and_with_other_rows_is_not(secure):
+    names = ["east", "north", "south"]
+    place = secure(names)
+    place.go()
+    more = [*names, "west"]
+    root = place.folder.parent
+    grown = make_here(root, frames=frames(["west"]), names=more, deadline_s=0.1, **LINKED)
+    with pytest.raises(FederationError, match="Tried 3 times"):
+        opened(grown).go()
+    assert "would show the part of west alone" in failures(grown, "east")[-1]
+    for name in names:
+        frame = frame_of(name, 90)
+        frame = frame.assign(age=frame["age"] + 3, pulse=frame["pulse"] + 2)
+        frame.drop(columns="stay").iloc[45:].to_csv(root / name / "rows.csv", index=False)
+    new = make_here(root, frames={}, names=more, deadline_s=0.1, **LINKED)
+    new.go()
+    assert records(new)[-1]["active"] == more
+
+
+def test_within_a_run_a_second_try_with_another_set_is_refused(secure):
+    """The operator has the first sum and says that it failed, to get one without a silo."""
+    place = secure(deadline_s=0.1)
+
+    def keep_back(name, round, content):
+        """Members answer, and the coordinator says that nobody unmasked."""
+        if round != -2 or place.grid.away:
+            return content
+        return None if phase_of(content) == "unmask" else content
+
+    place.grid.change = keep_back
+    with pytest.raises(FederationError, match="Tried 3 times"):
+        place.go()
+    place.grid.away = {"west"}
+    with pytest.raises(FederationError, match="Tried 3 times"):
+        place.go()
+    assert "show the part of west alone" in failures(place, "east")[-1]
+    place.grid.away, place.grid.change = set(), lambda name, round, content: content
+    place.go()
+    assert records(place)[-1]["active"] == FIVE
+
+
+REVEALED = {
+    "one": (["abcde"], 0),
+    "of two": (["ab"], 2),
+    "less one": (["abcde", "abcd"], 1),
+    "less three": (["abcdef", "abc"], 0),
+    "three sums": (["abcdefghi", "abcdef", "abcghi"], 0),
+    "any two differ by three or more": (["abcd", "aefg", "abcdefg"], 1),
+}
+
+
+@pytest.mark.parametrize("what", REVEALED)
+def test_every_group_that_sums_tell_apart_has_enough_members(what):
+    sets, few = REVEALED[what]
+    assert len(smallest_group([frozenset(own) for own in sets], 3)) == few
+    # Fewest silos that weights of the sums leave, by brute force.
+    assert (fewest_left(sets) >= 3) == (few == 0)
+
+
+def fewest_left(sets):
+    names = sorted({*"".join(sets)})
+    rows = np.array([[name in own for name in names] for own in sets], float)
+    weights = np.array(np.meshgrid(*[np.arange(-3, 4)] * len(sets))).reshape(len(sets), -1).T
+    left = (np.abs(weights @ rows) > 1e-9).sum(1)
+    return left[left > 0].min()
+
+
+def test_pins_are_of_a_list_with_one_s_own_key_and_change_for_nobody(secure, tmp_path):
+    place = secure(["east", "north", "south"])
+    folders = place.grid.folders
+    lines = {name: read_public(folder / "key.pub") for name, folder in folders.items()}
+    assert pinned_peers(folders["east"]) == lines
+    others = {name: line for name, line in lines.items() if name != "east"}
+    from flic.errors import ConfigError
+
+    with pytest.raises(ConfigError, match="lacks this silo's own key"):
+        pin(folders["east"], others)
+    swapped = {**lines, "north": lines["south"], "south": lines["north"]}
+    with pytest.raises(ConfigError, match="'north' is pinned with the key SHA256:"):
+        pin(folders["east"], swapped)
