@@ -1,5 +1,7 @@
 """Images of two sizes and a vector in one federation: the same laws as for vectors alone."""
 
+from functools import partial
+
 import pytest
 import torch
 from telling import DOUBLE, DOUBLE_TOL, NETWORKS
@@ -7,6 +9,7 @@ from telling import DOUBLE, DOUBLE_TOL, NETWORKS
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification
+from flic.engine.runners import open_jobs
 from flic.seeding import generator
 
 SHAPES = [(9, 8), (9, 8), (17, 16), (17, 16), None]
@@ -47,7 +50,7 @@ def test_order_of_the_clients_does_not_matter(run, images, method):
 @pytest.mark.slow
 @pytest.mark.process
 def test_worker_processes_do_not_matter(run, images):
-    shared = run("flic-hl", images, workers=2, **DOUBLE)
+    shared = run("flic-hl", images, jobs=partial(open_jobs, workers=2), **DOUBLE)
     run("flic-hl", images, **DOUBLE).assert_agrees(shared, rtol=DOUBLE_TOL)
 
 

@@ -1,11 +1,14 @@
 """Runs with meta-classes: the same however they are carried out, with fewer anchors to send."""
 
+from functools import partial
+
 import pytest
 import torch
 from telling import CLASSES, DOUBLE, DOUBLE_TOL, ON_RESPONSES, TINY
 
 import flic
 from flic.config import merge, resolve
+from flic.engine.runners import open_jobs
 from flic.errors import ConfigError, IncompatibleUpdate
 from flic.methods.flic.meta import DISTANCES, MAP, TOGETHER
 from flic.methods.protocol import Entry, Update
@@ -30,7 +33,7 @@ def test_stack_width_and_order_do_not_matter(run, federation, method, changes):
 @pytest.mark.slow
 @pytest.mark.process
 def test_worker_processes_do_not_matter(run):
-    shared = run("flic-hl", workers=2, **DOUBLE, **FOUND)
+    shared = run("flic-hl", jobs=partial(open_jobs, workers=2), **DOUBLE, **FOUND)
     run("flic-hl", **DOUBLE, **FOUND).assert_agrees(shared, rtol=DOUBLE_TOL)
 
 

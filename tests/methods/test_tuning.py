@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from flic.data.task import Classification, Regression
+from flic.methods.linked.linked_client import best_of, best_of_mix
 from flic.methods.linked.tuning import PREDICTORS, WEIGHTS, tuning_of
 
 CLASSES, RESPONSES = tuning_of(Classification(3)), tuning_of(Regression(0.0, 1.0))
@@ -59,3 +60,15 @@ def test_temperatures_come_between_settings_and_rows():
 def test_responses_are_judged_by_their_squared_error():
     found = RESPONSES.score(torch.tensor([[1.0], [5.0]]), torch.tensor([0.0, 0.0]))
     assert found.item() == pytest.approx(-(1 + 10) / 2)  # the second is cut off
+
+
+def test_of_equal_scores_the_first_is_taken_whatever_their_mean_was_rounded_to():
+    """Scores in steps are often equal; bits of a mean would choose a setting by chance."""
+    scores = torch.tensor([[-0.5, -0.25], [-0.25, -1.0]]).double()
+    later = scores.clone()
+    later[1, 0] += 1e-16 * 2**3
+    assert best_of(scores) == best_of(later) == (0, 1)
+    mixes = later[..., None].expand(2, 2, 3)
+    assert best_of_mix(mixes) == (0, 1, 0)
+    later[1, 0] += 1e-6
+    assert best_of(later) == (1, 0)

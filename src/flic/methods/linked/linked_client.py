@@ -41,6 +41,9 @@ from flic.shapes import Named
 Folds = Sequence[tuple[Tensor, Tensor]]
 """Training and held-out rows."""
 
+_EQUAL = 1e-9
+"""Difference of two scores that is rounding."""
+
 ROWS_AT_ONCE = 512
 """Number of held-out rows whose answers under all settings are in memory together."""
 
@@ -321,13 +324,21 @@ def scores_name(predictor: str, group: str) -> str:
 
 def best_of(cv_scores: Float[Tensor, "settings temperatures"]) -> tuple[int, int]:
     """Setting and temperature with the best score."""
-    return divmod(int(cv_scores.argmax()), cv_scores.shape[1])
+    return divmod(_best(cv_scores), cv_scores.shape[1])
 
 
 def best_of_mix(cv_scores: Tensor) -> tuple[int, int, int]:
     """Setting of the mapped predictor, its temperature, and the weights with the best score."""
-    setting, rest = divmod(int(cv_scores.argmax()), cv_scores.shape[1] * cv_scores.shape[2])
+    setting, rest = divmod(_best(cv_scores), cv_scores.shape[1] * cv_scores.shape[2])
     return setting, *divmod(rest, cv_scores.shape[2])
+
+
+def _best(cv_scores: Tensor) -> int:
+    """Position of the first of the best scores.
+
+    Scores that are sent in steps are often equal, but for roundings of their mean.
+    """
+    return int((cv_scores >= cv_scores.max() - _EQUAL).flatten().int().argmax())
 
 
 def zeros(*shape: int) -> Tensor:
