@@ -21,7 +21,7 @@ from flic.flower.client_app import app
 from flic.flower.coordinator_folder import Coordinator
 from flic.flower.federation_settings import FederationSettings
 from flic.flower.keys import create_pair, read_public
-from flic.flower.peers import pin
+from flic.flower.pinned_keys import pin
 from flic.flower.server_app import conduct
 from flic.flower.silo_folder import SiloFolder
 from flic.methods import METHODS

@@ -25,7 +25,7 @@ from flic.flower.coordinator_folder import Coordinator
 from flic.flower.keys import fingerprint, read_public
 from flic.flower.ops.deployment import Deployment
 from flic.flower.ops.supernode import free_port
-from flic.flower.peers import pinned_peers
+from flic.flower.pinned_keys import pinned_peers
 from flic.flower.silo_folder import SiloFolder
 from flic.tables import load_tables, read_federation
 

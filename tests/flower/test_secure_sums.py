@@ -16,7 +16,7 @@ from flic.flower.keys import create_pair, read_private, read_public
 from flic.flower.log import events
 from flic.flower.messages import read_request
 from flic.flower.ops.benchmark import simulated
-from flic.flower.peers import pin, pinned_peers
+from flic.flower.pinned_keys import pin, pinned_peers
 from flic.flower.secure.fixed_point import STEP
 from flic.flower.secure.statements import Advert, SumRequest
 from flic.flower.sums_history import smallest_group

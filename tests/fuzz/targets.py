@@ -38,7 +38,7 @@ from flic.flower.exchange import Asked, Reply, Request, SumPhase
 from flic.flower.federation_settings import FederationSettings
 from flic.flower.keys import create_pair, read_public
 from flic.flower.messages import pack_reply, pack_request, read_reply, read_request
-from flic.flower.peers import peers_text, pin, read_peers
+from flic.flower.pinned_keys import peers_text, pin, read_peers
 from flic.flower.pooling import LAST
 from flic.flower.runner import SiloRunner
 from flic.flower.secure.statements import SumRequest, read_statement

@@ -180,7 +180,7 @@ def keys(
     """Write the list of the silos' public keys, for silos to compare and trust."""
     deployment = _open(folder)
     from flic.files import write_atomically
-    from flic.flower.peers import peers_text
+    from flic.flower.pinned_keys import peers_text
 
     lines = deployment.lines()
     write_atomically(out, peers_text(lines).encode())

@@ -283,7 +283,7 @@ def trust(
     """Trust the keys of other silos in secure sums, once you compared their fingerprints."""
     member = _open(path)
     from flic.flower.keys import fingerprint as fingerprint_of
-    from flic.flower.peers import pinned_peers, read_peers
+    from flic.flower.pinned_keys import pinned_peers, read_peers
 
     lines, known = read_peers(keys), pinned_peers(member.folder)
     rows = [

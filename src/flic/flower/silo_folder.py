@@ -6,7 +6,7 @@ SILO/
   log.jsonl             a line per visit: what was done, and why something was refused
   runs/RUN/             what it keeps of each run (flic.flower.silo_run)
   told/                 of which rows it told sums (flic.flower.sums_history)
-  key peers.json        its private key, and the keys of silos that it trusts (flic.flower.peers)
+  key peers.json        its private key, and keys of silos it trusts (flic.flower.pinned_keys)
 """
 
 from collections.abc import Sequence

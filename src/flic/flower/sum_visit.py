@@ -6,7 +6,7 @@ from pathlib import Path
 
 from flic.errors import FederationError
 from flic.flower.keys import line_of, read_private
-from flic.flower.peers import pinned_peers
+from flic.flower.pinned_keys import pinned_peers
 from flic.flower.secure.contribution import SumLayout
 from flic.flower.secure.plausible import wrong_in_sum
 from flic.flower.secure.silo_sum import MASKED, Silo, SiloSum, masked_tensor
@@ -30,7 +30,7 @@ class SumVisit:
     def answer(
         self, asked: SumRequest, linked: Sequence[int], make: Callable[[], Update]
     ) -> tuple[SumAnswer, Named]:
-        """What the silo says in a phase, and its masked numbers.
+        """The silo's answer in a phase, and its masked numbers.
 
         Args:
             asked: the request.
@@ -80,7 +80,7 @@ class SumVisit:
         return one.advertise(occasion, contents, layout.own(update, keys))
 
     def _unmask(self, one: SiloSum, layout: SumLayout, asked: SumRequest) -> SumAnswer:
-        """What takes the masks off a sum whose members the silo signed."""
+        """Shares that take the masks off a sum whose members the silo signed."""
         occasion = asked.occasion
         behind = self._behind(layout, occasion, one.sets(occasion))
         answer = one.unmask(occasion, asked.signatures)

@@ -20,7 +20,7 @@ from flic.flower import keys
 from flic.flower.log import events
 from flic.flower.ops.certificates import is_loopback
 from flic.flower.ops.processes import Service, environment, script
-from flic.flower.peers import pin
+from flic.flower.pinned_keys import pin
 from flic.flower.silo_folder import SiloFolder
 from flic.flower.sum_visit import KEY
 from flic.notation import toml_text

@@ -1,4 +1,4 @@
-"""What silos add to a sum, number by number: layout of the numbers, and who adds to each of them.
+"""Parts of silos in a sum, number by number: layout of the numbers, and who adds to each of them.
 
 Silos differ in columns, classes and in what they tell. A number to which one silo alone adds would
 be that silo's own, however many silos are in the sum. So each says beforehand, signed, to which
@@ -49,7 +49,7 @@ class SumLayout:
 
     @cached_property
     def size(self) -> int:
-        """How many numbers there are."""
+        """Count of the numbers."""
         return sum(int(np.prod(shape)) for shape in self.shapes.values())
 
     # ---- a silo's part -------------------------------------------------------------------
@@ -67,7 +67,7 @@ class SumLayout:
         return self._flat(tensors)
 
     def contents(self, update: Update, keys: Sequence[str], min_holders: int) -> Contents:
-        """What a silo says beforehand of its part."""
+        """Statement of a silo's part, made beforehand."""
         place = {key: i for i, key in enumerate(self.union)}
         counts = [e.value for n, e in update.entries.items() if n.endswith(".count")]
         classes = counts[0].sum(1).nonzero().flatten().tolist() if counts else []

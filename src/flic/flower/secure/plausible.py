@@ -16,7 +16,7 @@ _ROUNDING = 1e-6
 
 
 def wrong_in_sum(update: Update, members: int) -> str | None:
-    """What shows that a sum over so many silos is none, in words; None if nothing does."""
+    """The sign that a sum over so many silos is none, in words; None without one."""
     for name, entry in update.entries.items():
         value, part = entry.value, name.rsplit(".", 1)[-1]
         if not value.numel():

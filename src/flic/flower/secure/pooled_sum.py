@@ -215,14 +215,14 @@ class _Begun:
     def of(
         cls, layout: SumLayout, adverts: Mapping[str, Advert], taking_part: list[str]
     ) -> "_Begun":
-        """What follows from the silos' keys and from who shared seeds."""
+        """State after the silos' keys, and after who shared seeds is known."""
         least = least_of([*adverts.values()])
         enough = layout.num_adding(adverts[name].contents for name in taking_part) >= least
         return cls(adverts, taking_part, threshold(len(adverts), least), enough)
 
     @property
     def size(self) -> int:
-        """How many numbers are in the sum."""
+        """Count of the numbers in the sum."""
         return int(self.enough.sum())
 
     def recovered(self, name: str, answers: Mapping[str, SumAnswer]) -> bytes:

@@ -22,7 +22,7 @@ from safetensors.numpy import load, save
 
 from flic.errors import FederationError
 from flic.files import write_atomically, write_json
-from flic.flower.peers import refuse_strangers
+from flic.flower.pinned_keys import refuse_strangers
 from flic.flower.secure.contribution import SumLayout, sets_behind
 from flic.flower.secure.fixed_point import added, encoded
 from flic.flower.secure.masks import (
@@ -181,7 +181,7 @@ class SiloSum:
         return SumAnswer(signature=sign_list(self.silo.key, statement))
 
     def unmask(self, occasion: Occasion, signatures: Mapping[str, str]) -> SumAnswer:
-        """What takes the masks off: of a member its own mask, of who failed its masks with others.
+        """Shares that take masks off: of a member its own, of who failed those with others.
 
         Never both of one silo: they would show its numbers alone.
         """

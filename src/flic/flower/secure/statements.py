@@ -1,4 +1,4 @@
-"""What is said in a secure sum, as it travels: requests to silos, their answers, and signatures.
+"""Statements of a secure sum, as they travel: requests to silos, their answers, and signatures.
 
 What a silo rests on is signed by the silo that says it, with the key that its peers pinned. A
 signature is over the occasion too (run, round, stage, attempt, and who was invited), so that none
@@ -41,12 +41,12 @@ class Occasion(_Strict):
 
     @property
     def digest(self) -> str:
-        """What every signature and key of this attempt is bound to."""
+        """Digest that every signature and key of this attempt is bound to."""
         return digest_of(self.model_dump())
 
 
 class Contents(_Strict):
-    """What a silo would add to a sum: it adds nothing to the other numbers."""
+    """Numbers of a sum that a silo would add to; it adds nothing to the others."""
 
     names: list[str] = []  # of tensors
     columns: list[Annotated[int, Field(ge=0)]] = []  # places among the linked ones of all silos
@@ -103,7 +103,7 @@ def list_statement(
     taking_part: Iterable[str],
     members: Iterable[str],
 ) -> bytes:
-    """What a silo signs of the list of members: the same keys, masks and list as its peers."""
+    """Statement of the members that a silo signs: the same keys, masks and list as its peers."""
     keys = sorted((advert.model_dump() for advert in adverts), key=lambda own: own["name"])
     said = ["flic secure sum: members", occasion.digest, keys, sorted(taking_part), sorted(members)]
     return digest_of(said).encode()
