@@ -12,6 +12,7 @@ from wire import inspect_answer, total, words_of
 
 from flic.errors import FederationError, FlicError
 from flic.flower.announcement import announce
+from flic.flower.client_app import LONGEST
 from flic.flower.log import events
 from flic.flower.messages import RAW
 from flic.flower.run_request import is_requested, request_run
@@ -163,6 +164,15 @@ def test_a_bad_update_is_refused_and_does_no_harm(here, without_east, what):
     assert records(place)[-1]["active"] == ["east", "north", "south"]
     [line] = told(place, "east", "refused")
     assert line["message"] == refused["east"]
+
+
+def test_of_the_coordinators_words_a_silo_keeps_a_few(here):
+    """It says why an update was refused, and could fill the disk of a silo."""
+    place = here()
+    place.coordinator.members.offend("east", "no " * 10_000, round=1)
+    place.go(1)
+    [line] = told(place, "east", "refused")
+    assert line["message"] == ("no " * 10_000)[:LONGEST]
 
 
 def scaled(factor):

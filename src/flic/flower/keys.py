@@ -12,6 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from flic.errors import ConfigError
 from flic.files import write_atomically
 
+CURVE = ec.SECP384R1()
+
 
 def write_secret(path: Path, content: bytes) -> None:
     """Write a file that nobody but its owner may read, at no moment."""
@@ -29,7 +31,7 @@ def create_pair(private: Path, public: Path) -> None:
             f"key {private} exists already; expected none, since a silo is known by its key. "
             "Move it away to become another silo."
         )
-    key = ec.generate_private_key(ec.SECP384R1())
+    key = ec.generate_private_key(CURVE)
     write_secret(
         private,
         key.private_bytes(
@@ -68,8 +70,8 @@ def public_line(content: bytes, *, source: str) -> str:
             f"{source} is no public key ({error}); expected the .pub file that flic silo init "
             "wrote."
         ) from None
-    if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp384r1":
-        raise ConfigError(f"{source} is a key of another kind; expected ecdsa-sha2-nistp384.")
+    if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != CURVE.name:
+        raise _of_another_kind(source)
     return line
 
 
@@ -82,9 +84,13 @@ def read_private(path: Path) -> ec.EllipticCurvePrivateKey:
             f"key {path} cannot be read ({error}); expected the one that flic silo init made. "
             "Restore it, or make a new silo."
         ) from None
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != "secp384r1":
-        raise ConfigError(f"{path} is a key of another kind; expected ecdsa-sha2-nistp384.")
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != CURVE.name:
+        raise _of_another_kind(str(path))
     return key
+
+
+def _of_another_kind(source: str) -> ConfigError:
+    return ConfigError(f"{source} is a key of another kind; expected ecdsa-sha2-nistp384.")
 
 
 def line_of(key: ec.EllipticCurvePrivateKey) -> str:

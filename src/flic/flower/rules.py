@@ -35,9 +35,9 @@ class Rules:
     """A description of the rounds, for the operator."""
 
     @property
-    def fewest(self) -> tuple[int, str]:
-        """Silos without which no round can count, and the rule that says so."""
-        return self.settings.quorum, "quorum). Admit more, or lower the quorum"
+    def fewest(self) -> tuple[int, str, str]:
+        """Silos without which no round can count, the rule that says so, and what to do."""
+        return self.settings.quorum, "quorum", "Admit more, or lower the quorum."
 
     #: Tensors whose weight is no number of rows, and need not be 1 where silos count alike.
     weighted: frozenset[str] = frozenset()

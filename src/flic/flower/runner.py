@@ -59,13 +59,13 @@ class SiloRunner(ABC):
         Raises:
             FederationError: too few silos may take part at all.
         """
-        fewest, rule = self._rules.fewest
+        fewest, rule, remedy = self._rules.fewest
         self.wait(min(self._everyone, fewest))
         able = len(self.coordinator.members.welcome())
         if step.sends and able < fewest:
             raise FederationError(
                 f"{counted(able, 'silo')} {are(able)} admitted and not suspended; expected "
-                f"{fewest} at least ({rule}."
+                f"{fewest} at least ({rule}). {remedy}"
             )
         self._there = self.connected()
         return self._rules.asked(step.round, self._there)

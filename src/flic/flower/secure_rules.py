@@ -36,11 +36,11 @@ class SecureRules(LinkedRules):
         self._first = first
 
     @property
-    def fewest(self) -> tuple[int, str]:
+    def fewest(self) -> tuple[int, str, str]:
         if self.settings.min_holders <= self.settings.quorum:
             return super().fewest
-        rule = "min_holders): of two, each would read the other's sums. Admit more"
-        return self.settings.min_holders, rule
+        remedy = "Admit more: of two, each would read the other's sums."
+        return self.settings.min_holders, "min_holders", remedy
 
     @property
     def _pool(self) -> list[str]:

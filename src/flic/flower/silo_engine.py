@@ -12,7 +12,7 @@ from flic.engine.clients import Clients
 from flic.engine.engine import EVALUATE, Engine, Job, JobResult
 from flic.errors import FederationError
 from flic.flower.answers import digest_of_request
-from flic.flower.federation_settings import LARGEST, FederationSettings
+from flic.flower.federation_settings import LARGEST, MOST_ROWS, FederationSettings
 from flic.flower.pooling import FIRST, POSITIONS, SUMS, linked_method
 from flic.flower.sums_form import SPACE
 from flic.method_settings import LinkedConfig
@@ -23,9 +23,6 @@ from flic.methods.linked.linked_client import LinkedClient
 from flic.methods.linked.sums import SENT
 from flic.methods.protocol import ServerState, Stack, Update, VisitContext
 from flic.shapes import Named, unlike_forms
-
-MOST_ROWS = 1e9
-"""Rows of a class beyond which a federation's sums are not believed."""
 
 
 @dataclass(frozen=True)
