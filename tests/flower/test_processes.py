@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from wire import Recorder, answers, inspect_answer, requests, rows_on_disk, size
 import flic
 from flic.engine.checkpoint import DiskJournal, finished_records
 from flic.errors import FederationError
+from flic.files import write_atomically
 from flic.flower.announcement import announce
 from flic.flower.coordinator_folder import Coordinator
 from flic.flower.federation_settings import FederationSettings
@@ -351,31 +351,18 @@ def visits(member):
     return [e["round"] for e in events(member.folder) if e["event"] == "trained"]
 
 
-class Training(threading.Thread):
-    """`train` beside the test, with the error it ended with."""
-
-    def __init__(self, deployment):
-        super().__init__()
-        self.deployment = deployment
-        self.error = None
-
-    def run(self):
-        try:
-            self.deployment.train()
-        except FederationError as error:
-            self.error = error
-
-
 def test_silos_and_coordinators_that_are_killed_come_back(tmp_path):
     settings = settings_of(rounds=40, deadline_s=150.0, quorum=2)
-    with on_loopback(tmp_path, settings, clients(tmp_path, 3)) as running:
+    with (
+        ThreadPoolExecutor() as pool,  # ends last, once there is nothing left to train
+        on_loopback(tmp_path, settings, clients(tmp_path, 3)) as running,
+    ):
         deployment, victim = running.deployment, running.members["silo-1"]
 
         def done():
             return len(finished_records(deployment.folder))
 
-        training = Training(deployment)
-        training.start()
+        training = pool.submit(deployment.train)
         wait_for(lambda: done() >= 1)
         learnt = max(visits(victim))
         kill(victim.service.facts()["child"])  # its supervisor brings it back
@@ -388,9 +375,7 @@ def test_silos_and_coordinators_that_are_killed_come_back(tmp_path):
         shorten(deployment.folder, done() + 2)
         for pid in below(deployment.service.facts()["pid"]):  # the app of the run is the last
             kill(pid)
-        training.join(PATIENCE)
-        assert not training.is_alive()
-        assert training.error is None
+        training.result(PATIENCE)
         status = deployment.status()
         assert (status["done"], status["training"]) == (True, False)
         rounds = [record["round"] for record in finished_records(deployment.folder)]
@@ -401,4 +386,5 @@ def test_silos_and_coordinators_that_are_killed_come_back(tmp_path):
 def shorten(folder, rounds):
     path = folder / "federation.json"
     whole = Coordinator.open(folder).settings.rounds
-    path.write_text(path.read_text().replace(f'"rounds": {whole}', f'"rounds": {rounds}'))
+    changed = path.read_text().replace(f'"rounds": {whole}', f'"rounds": {rounds}')
+    write_atomically(path, changed.encode())  # `train` reads it meanwhile
