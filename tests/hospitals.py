@@ -44,6 +44,7 @@ ROWS = {"north": 44, "south": 61, "east": 37}
 NODES = {"north": 101, "south": 102, "east": 103}
 MORE_NODES = {"west": 104, "centre": 105, "island": 106}
 ALL_NODES = {**NODES, **MORE_NODES}
+FIVE = ["centre", "east", "north", "south", "west"]
 
 #: Linked columns that hide nothing, and the salt of their names.
 WIDE_OPEN = {"random_features": 24, "max_numbers_per_value": 1e6}
@@ -88,6 +89,21 @@ def linked_frames() -> dict[str, pd.DataFrame]:
         "south": like(rows_of("south"), age=50),
         "east": rows_of("east"),
     }
+
+
+def alike(name: str, rows: int = 50) -> pd.DataFrame:
+    """A table of which age and pulse are everybody's, and a column is its own."""
+    seed = sum(map(ord, name))
+    frame = rows_of("east", rows)
+    rng = np.random.default_rng(seed)
+    frame["age"] = (frame["age"] + rng.normal(0, 5, rows)).round(3)
+    frame[f"own_{name}"] = rng.normal(size=rows).round(3)
+    return like(frame.drop(columns="pressure"), pulse=70 + seed % 5)
+
+
+def alike_frames(names: Iterable[str], rows: int = 50) -> dict[str, pd.DataFrame]:
+    """Such a table for each silo."""
+    return {name: alike(name, rows) for name in names}
 
 
 @contextmanager

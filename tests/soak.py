@@ -36,8 +36,20 @@ from flic.flower.ops.processes import Service
 from flic.flower.ops.supernode import free_port
 from flic.flower.pooling import FIRST, LAST, SUMS
 from flic.flower.silo_folder import SiloFolder
-from hospitals import NODES, TINY, agree_to_plain_sums, make_here, make_silo
+from hospitals import (
+    FIVE,
+    NODES,
+    PLAIN,
+    TINY,
+    agree_to_plain_sums,
+    alike_frames,
+    know_each_other,
+    make_here,
+    make_silo,
+)
 
+#: Methods, and whether their sums are masked.
+WAYS = [("flic-class", False), ("flic-hl", False), ("linked", False), ("linked", True)]
 ROUNDS, DEADLINE_S = 8, 30.0
 PATIENCE_S = 900.0  # for a federation that is left alone again
 LET_IN_S, STARTS = 180.0, 3
@@ -162,8 +174,10 @@ class Bout:
 
     def __init__(self, root: Path, random: Random, loop: asyncio.AbstractEventLoop) -> None:
         self.root, self.random = root, random
-        self.method = random.choice(["flic-class", "flic-hl", "linked"])
+        self.method, self.is_masked = random.choice(WAYS)
         self.quorum = random.choice([2, 3])
+        # Of three, no sum could be unmasked once one is away.
+        self.frames = alike_frames(FIVE) if self.is_masked else dict.fromkeys(NODES)
         self.done: list[str] = []  # what was done to it
         self.seen: list[Any] = []  # finished rounds
         self.ended: list[str] = []  # why training ended before its last round
@@ -173,13 +187,18 @@ class Bout:
         self._pool = ThreadPoolExecutor(8)
         place = Address(hosts=("127.0.0.1",), port=free_port())
         self.deployment = Deployment.create(root / "coordinator", self._settings(), place)
-        self.members = {name: Membership(make_silo(root / name)) for name in NODES}
-        if self.method == "linked":
-            settings = Coordinator.open(root / "coordinator").settings
-            for name in NODES:
-                agree_to_plain_sums(root / name, settings)
-                self.members[name] = Membership(SiloFolder.open(root / name))
-        self.links = {name: SiloLink(loop, place.port) for name in NODES}
+        self.members = self._silos()
+        self.links = {name: SiloLink(loop, place.port) for name in self.frames}
+
+    def _silos(self) -> dict[str, Membership]:
+        """Silos that agree to the settings and know each other."""
+        folders = {name: self.root / name for name in self.frames}
+        for name, folder in folders.items():
+            make_silo(folder, self.frames[name])
+            if self.method == "linked" and not self.is_masked:
+                agree_to_plain_sums(folder, self._settings())
+        know_each_other(folders)
+        return {name: Membership(SiloFolder.open(folder)) for name, folder in folders.items()}
 
     def _settings(self) -> FederationSettings:
         """Settings that its silos agree on."""
@@ -191,8 +210,7 @@ class Bout:
             quorum=self.quorum,
             evaluate_every=3,
             deadline_s=DEADLINE_S,
-            secure_sums=False,  # a failure within a sum leaves sums that no plain run has
-            min_holders=2,
+            **({} if self.is_masked else PLAIN),
         )
 
     def run(self, until: float) -> str:
@@ -371,7 +389,10 @@ class Bout:
 
     def _refuse_other_rounds(self) -> None:
         rounds = [record["round"] for record in self.seen]
-        if self.method == "linked":
+        if self.is_masked:
+            if rounds != [*range(FIRST, LAST + 1)]:
+                raise Wrong(f"its rounds are {rounds}; expected {FIRST} to {LAST}, each once")
+        elif self.method == "linked":
             # Whoever fails is left out, and the others begin anew with the sums they have sent.
             anew = [i for i in range(2, len(rounds)) if rounds[i] == SUMS]
             without = [{*self.seen[i]["bytes"]} < {*self.seen[i - 1]["bytes"]} for i in anew]
@@ -383,7 +404,7 @@ class Bout:
 
     def _left_out(self) -> list[tuple[str, int]]:
         """Silos that were not counted in a round, each of which is named with a reason."""
-        found, members = [], {*NODES}
+        found, members = [], {*self.frames}
         for record in self.seen:
             why = {**record["absent"], **record["refused"]}
             expected = members
@@ -415,11 +436,11 @@ class Bout:
         with tempfile.TemporaryDirectory(dir=self.root) as root:
             settings = Coordinator.open(self.deployment.folder).settings
             agreed = settings.model_dump(exclude={"classes", "network", "deadline_s"})
-            here = make_here(Path(root), **agreed)
+            here = make_here(Path(root), frames=self.frames, names=[*self.frames], **agreed)
             for record in self.seen:
                 counted, number = {*record["bytes"]}, record["round"]
                 here.grid.away = {
-                    n for n in NODES if n not in counted and (n, number) not in trained
+                    n for n in self.frames if n not in counted and (n, number) not in trained
                 }
                 here.grid.change = lambda name, _, content, who=counted: (
                     content if name in who else None
@@ -466,7 +487,8 @@ def main(minutes: float, seed: int) -> int:
         began, folder = time.monotonic(), root / str(number)
         folder.mkdir()
         bout = Bout(folder, Random(f"{seed} {number}"), loop)
-        what = f"federation {number}, {bout.method}, quorum {bout.quorum}"
+        masked = " under masks" if bout.is_masked else ""
+        what = f"federation {number}, {bout.method}{masked}, quorum {bout.quorum}"
         try:
             came = bout.run(until)
             shutil.rmtree(folder)

@@ -21,34 +21,21 @@ from flic.flower.secure.fixed_point import STEP
 from flic.flower.secure.statements import Advert, SumRequest
 from flic.flower.sums_history import smallest_group
 from hospitals import (
+    FIVE,
     NODES,
     SALT,
     WIDE_OPEN,
+    alike,
+    alike_frames,
     like,
     linked_frames,
     make_here,
     opened,
-    rows_of,
     state,
 )
 
 LINKED = {"method": "linked", "network": {"linked": WIDE_OPEN}, "salt": SALT}
-FIVE = ["centre", "east", "north", "south", "west"]
 PHASES = ["advertise", "share", "mask", "agree", "unmask"]
-
-
-def frame_of(name, rows=50):
-    """A table of which age and pulse are everybody's, and a column is its own."""
-    seed = sum(map(ord, name))
-    frame = rows_of("east", rows)
-    rng = np.random.default_rng(seed)
-    frame["age"] = (frame["age"] + rng.normal(0, 5, rows)).round(3)
-    frame[f"own_{name}"] = rng.normal(size=rows).round(3)
-    return like(frame.drop(columns="pressure"), pulse=70 + seed % 5)
-
-
-def frames(names, rows=50):
-    return {name: frame_of(name, rows) for name in names}
 
 
 @pytest.fixture
@@ -56,7 +43,7 @@ def secure(here):
     """secure(names, **settings): a federation with masks that has not begun."""
 
     def make(names=FIVE, **changes):
-        known = {"frames": frames(names), "names": names, "deadline_s": 5.0, **LINKED}
+        known = {"frames": alike_frames(names), "names": names, "deadline_s": 5.0, **LINKED}
         return opened(here(**{**known, **changes}))
 
     return make
@@ -66,7 +53,7 @@ def secure(here):
 def whole(tmp_path_factory):
     """A federation of five that is done, with all that was sent."""
     root = tmp_path_factory.mktemp("secure")
-    place = opened(make_here(root, frames=frames(FIVE), names=FIVE, **LINKED))
+    place = opened(make_here(root, frames=alike_frames(FIVE), names=FIVE, **LINKED))
     place.go()
     return place
 
@@ -116,7 +103,7 @@ def test_sums_of_a_round_are_those_of_plain_ones_to_a_step_a_silo(secure, tmp_pa
     place.go(2)
     (tmp_path / "plain").mkdir()
     plain = make_here(
-        tmp_path / "plain", frames=frames(FIVE), names=FIVE, secure_sums=False, **LINKED
+        tmp_path / "plain", frames=alike_frames(FIVE), names=FIVE, secure_sums=False, **LINKED
     )
     opened(plain).go(2)
     ours, theirs = (p.coordinator.journal.server.shared for p in (place, plain))
@@ -124,7 +111,7 @@ def test_sums_of_a_round_are_those_of_plain_ones_to_a_step_a_silo(secure, tmp_pa
 
 
 def test_likelihoods_and_weighted_shares_are_means_over_the_members(whole, tmp_path):
-    plain = make_here(tmp_path, frames=frames(FIVE), names=FIVE, secure_sums=False, **LINKED)
+    plain = make_here(tmp_path, frames=alike_frames(FIVE), names=FIVE, secure_sums=False, **LINKED)
     opened(plain).go()
     same(whole.coordinator.server.shared, plain.coordinator.server.shared, 1e-9)
 
@@ -207,9 +194,9 @@ def _size(path):
 
 def test_a_class_that_few_silos_have_is_in_no_sum(secure):
     names = ["east", "north", "south"]
-    frame = frame_of("east")
+    frame = alike("east")
     few = frame.drop(frame[frame["num"] == "ill"].index[4:])  # of which one may be held out
-    place = secure(names, frames={**frames(names), "east": few})
+    place = secure(names, frames={**alike_frames(names), "east": few})
     place.go(2)
     count = place.coordinator.journal.server.shared["moments.linked.linear.count"]
     assert count[0].min() > 0
@@ -304,7 +291,7 @@ def plain_of(place, names):
     """The shared part of a federation without masks among some of the silos."""
     root = place.folder.parent / "plain"
     root.mkdir()
-    plain = make_here(root, frames=frames(names), names=names, secure_sums=False, **LINKED)
+    plain = make_here(root, frames=alike_frames(names), names=names, secure_sums=False, **LINKED)
     return opened(plain).go().server.shared
 
 
@@ -320,7 +307,7 @@ def test_with_too_few_left_the_round_is_repeated_and_shows_nothing(secure):
 
 
 def test_who_fails_after_masking_so_that_a_column_is_of_two_is_left_out_of_the_next_try(secure):
-    own = frames(FIVE)
+    own = alike_frames(FIVE)
     for name in ("north", "east", "west"):
         own[name] = like(own[name], dose=30)
     place = secure(frames=own, deadline_s=0.1)
@@ -609,9 +596,9 @@ def test_a_total_that_cannot_be_one_stops_the_run_and_names_all_who_are_in_it(se
 def test_a_silo_looks_at_its_own_numbers_before_they_are_masked(secure):
     """Columns so large that their squares would not fit into the total."""
     names = ["east", "north", "south"]
-    huge = frame_of("east")
+    huge = alike("east")
     huge["age"] *= 1e12
-    place = secure(names, frames={**frames(names), "east": huge}, deadline_s=0.1)
+    place = secure(names, frames={**alike_frames(names), "east": huge}, deadline_s=0.1)
     place_go_fails(place)
     assert "larger than 1.54e+18; expected less" in failures(place, "east")[-1]
 
@@ -650,12 +637,12 @@ def test_a_second_sum_with_one_more_is_refused_and_with_other_rows_is_not(secure
     place.go()
     more = [*names, "west"]
     root = place.folder.parent
-    grown = make_here(root, frames=frames(["west"]), names=more, deadline_s=0.1, **LINKED)
+    grown = make_here(root, frames=alike_frames(["west"]), names=more, deadline_s=0.1, **LINKED)
     with pytest.raises(FederationError, match="Tried 3 times"):
         opened(grown).go()
     assert "would show the part of west alone" in failures(grown, "east")[-1]
     for name in names:
-        frame = frame_of(name, 90)
+        frame = alike(name, 90)
         frame = frame.assign(age=frame["age"] + 3, pulse=frame["pulse"] + 2)
         frame.drop(columns="stay").iloc[45:].to_csv(root / name / "rows.csv", index=False)
     new = make_here(root, frames={}, names=more, deadline_s=0.1, **LINKED)
