@@ -17,14 +17,15 @@ from flic.engine.engine import EVALUATE
 from flic.errors import FederationError
 from flic.files import write_json
 from flic.flower.pooling import FIRST, LAST, SUMS
+from flic.methods.linked.linked import UPLOAD
 from flic.methods.protocol import ServerState
 from flic.settings import damaged, read_object
 
 FILE = "answers.json"
 
 #: Steps where columns are linked: the only ones, in this order.
-LINKED = (*(f"prepare {round}" for round in range(FIRST, LAST + 1)), f"{EVALUATE} {LAST}")
-_ANEW = LINKED.index(f"prepare {SUMS + 1}")  # from here on if a silo fails
+LINKED = (*(f"{UPLOAD} {round}" for round in range(FIRST, LAST + 1)), f"{EVALUATE} {LAST}")
+_ANEW = LINKED.index(f"{UPLOAD} {SUMS + 1}")  # from here on if a silo fails
 
 
 class _Answered(BaseModel):

@@ -18,7 +18,7 @@ from flic.flower.sums_form import SPACE
 from flic.method_settings import LinkedConfig
 from flic.methods.flic.algorithm import Flic
 from flic.methods.linked.disclosure import ValuesOfMap, told_detail, told_of_map
-from flic.methods.linked.linked import Linked
+from flic.methods.linked.linked import UPLOAD, Linked
 from flic.methods.linked.linked_client import LinkedClient
 from flic.methods.linked.sums import SENT
 from flic.methods.protocol import ServerState, Stack, Update, VisitContext
@@ -219,7 +219,7 @@ class LinkedSiloEngine:
         name = self.client.name
         if server.round == FIRST:
             return VisitResult(Update(name, {}), {}, self.client.schema.features)
-        [update] = self._engine(server).do(Job("prepare", server, (name,), [{}])).updates
+        [update] = self._engine(server).do(Job(UPLOAD, server, (name,), [{}])).updates
         return VisitResult(update, {}, self._linked(server) if server.round == SUMS else ())
 
     def known(self, server: ServerState) -> LinkedClient:

@@ -16,6 +16,7 @@ from flic.flower.silo_folder import SiloFolder
 from flic.flower.silo_run import SiloRun
 from flic.flower.sum_visit import SumVisit, as_peer
 from flic.flower.sums_history import Told
+from flic.methods.linked.linked import UPLOAD
 from flic.methods.protocol import ServerState
 from flic.notation import counted
 from flic.shapes import Named
@@ -128,7 +129,7 @@ def _are_told(silo: SiloFolder, own: SiloRun, told: Told) -> bool:
 def _prepare(silo: SiloFolder, own: SiloRun, server: ServerState) -> VisitResult:
     """Keys, sums or likelihoods of linked columns."""
     engine = silo.linked_engine(own.client, own.settings)
-    step, request = f"prepare {server.round}", engine.request(server)
+    step, request = f"{UPLOAD} {server.round}", engine.request(server)
     positions = engine.positions(server)
     told = _told(silo, own, step, request, positions)
     # Before the work: that it fails is an answer too, and may depend on a single row.
@@ -179,7 +180,8 @@ def _told(
 
 def _refuse_other_stage(silo: SiloFolder, stage: str, settings: FederationSettings) -> None:
     """Refuse a stage that the method does not have, before any work."""
-    expected = ("prepare",) if settings.sends_sums else ("update", "adapt")
+    steps = settings.programme(rounds=1)
+    expected = [*dict.fromkeys(own.name for step in steps for own in step.stages)]
     if stage not in expected:
         raise FederationError(
             f"silo {silo.name!r} is asked for the stage {stage!r} of method "
