@@ -450,8 +450,8 @@ def test_an_operator_who_plays_a_silo_is_refused(operator, tmp_path):
 
 def test_an_operator_who_invites_a_made_up_silo_is_refused(operator):
     def invited(request):
-        roster = [*request["occasion"]["roster"], "made up"]
-        return {**request, "occasion": {**request["occasion"], "roster": roster}}
+        invited = [*request["occasion"]["invited"], "made up"]
+        return {**request, "occasion": {**request["occasion"], "invited": invited}}
 
     found = operator(lying("advertise", invited))
     assert "'made up', whose keys it does not know" in failures(found.place, "east")[0]

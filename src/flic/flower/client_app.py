@@ -77,7 +77,7 @@ def _add_to_sum(silo: SiloFolder, request: Request) -> Reply:
         "trained" if asked.phase == "unmask" else asked.phase,
         stage=asked.occasion.stage,
         round=asked.occasion.round,
-        members=asked.members or asked.occasion.roster,
+        members=asked.members or asked.occasion.invited,
     )
     update = Update(silo.name, {name: Entry(value, 1.0) for name, value in masked.items()})
     said = answer.model_dump_json(exclude_defaults=True)

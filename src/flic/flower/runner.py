@@ -106,7 +106,7 @@ class SiloRunner(ABC):
             round=server.round,
             stage=stage.name,
             attempt=secrets.token_hex(16),
-            roster=sorted(names),
+            invited=sorted(names),
             union=list(layout.union),
         )
 

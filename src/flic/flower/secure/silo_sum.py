@@ -220,13 +220,13 @@ class SiloSum:
 
     # ---- refusals ------------------------------------------------------------------------
 
-    def refuse_roster(self, occasion: Occasion) -> None:
+    def refuse_invited(self, occasion: Occasion) -> None:
         """Refuse a sum with strangers, or of few."""
-        name, roster, least = self.silo.name, occasion.roster, self.silo.min_holders
-        refuse_strangers(name, roster, self.silo.peers)
-        if name not in roster or len({*roster}) < len(roster) or len(roster) < least:
+        name, invited, least = self.silo.name, occasion.invited, self.silo.min_holders
+        refuse_strangers(name, invited, self.silo.peers)
+        if name not in invited or len({*invited}) < len(invited) or len(invited) < least:
             raise FederationError(
-                f"silo {name!r} is asked for a sum of {len(roster)} silos; expected itself and "
+                f"silo {name!r} is asked for a sum of {len(invited)} silos; expected itself and "
                 f"others, {least} at least (min_holders): in a sum of fewer, a silo's part could "
                 "be read by the others. Wait for more silos, or lower min_holders in silo.toml."
             )
@@ -240,7 +240,7 @@ class SiloSum:
                 "twice; expected each silo's once. Start the sum again."
             )
         for advert in adverts:
-            line = self.silo.peers.get(advert.name) if advert.name in occasion.roster else None
+            line = self.silo.peers.get(advert.name) if advert.name in occasion.invited else None
             if line is None or not advert.is_of(line, occasion):
                 raise FederationError(
                     f"silo {self.silo.name!r} is sent keys in the name of {advert.name[:40]!r} "
