@@ -43,7 +43,7 @@ class SiloEngine:
         self.engine = Engine.of(settings.method, own, data, seed=settings.seed)
 
     @cached_property
-    def known(self) -> Named:
+    def expected_shared(self) -> Named:
         """The shared part as the settings make it."""
         return self._settings.coordinated_method().init_server().shared
 
@@ -54,7 +54,7 @@ class SiloEngine:
 
     def refuse_other_shared(self, server: ServerState) -> None:
         """Refuse a shared part of other tensors than the settings make."""
-        refuse_other_shared(self.client.name, server.shared, self.known)
+        refuse_other_shared(self.client.name, server.shared, self.expected_shared)
 
     def prepared(self, server: ServerState) -> Named:
         """Private parameters before a first visit: φ_i fitted to the anchors as they are now."""
@@ -222,7 +222,7 @@ class LinkedSiloEngine:
         [update] = self._engine(server).do(Job(UPLOAD, server, (name,), [{}])).updates
         return VisitResult(update, {}, self._linked(server) if server.round == SUMS else ())
 
-    def known(self, server: ServerState) -> LinkedClient:
+    def linked_client(self, server: ServerState) -> LinkedClient:
         """The silo's view of linked columns after the last round, its model included."""
         self._refuse_other_shared(server)
         return LinkedClient(self.method(server).agreed, server.shared, self.client)

@@ -150,7 +150,7 @@ def _linked_figures(
     told = _told(silo, own, step, request, engine.positions(server))
     own.answers.keep(step, request)  # before the work, as of sums
     server = own.with_kept(server)
-    own.save_linked(engine.known(server), holders)
+    own.save_linked(engine.linked_client(server), holders)
     return engine.figures(server) if _are_told(silo, own, told) else {}
 
 
