@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 import pandas as pd
 import pytest
-from telling import (
+from small_federation import (
     DOUBLE,
     DOUBLE_TOL,
     METHODS_ON_BOTH,

@@ -426,20 +426,20 @@ def _recorded(root: Path) -> Iterator[RecordedVisit]:
     """Rounds of a method that trains, and of one that does not."""
     for method, rounds in (("flic-hl", 2), ("linked", 4)):
         plain = {"secure_sums": False, "min_holders": 2}
-        settings, place = _agreed(method=method, **plain), root / method
-        coordinator = Coordinator.create(place / "coordinator", settings)
+        settings, folder = _agreed(method=method, **plain), root / method
+        coordinator = Coordinator.create(folder / "coordinator", settings)
         settings, silos = coordinator.settings, {}
         for number, name in enumerate(("north", "south")):
             coordinator.members.admit(name, number)
             labels = {"well": (0,), "ill": (1,)}
             client = Client(name=name, data=f"{name}.csv", label="ill", labels=labels)
-            SiloFolder.create(place / name, client, agreed=settings)
-            _say(place / name, min_holders=2)
-            silos[name] = SiloFolder.open(place / name)
-            (place / name / f"{name}.csv").write_bytes(TABLES[f"{name}.csv"])
+            SiloFolder.create(folder / name, client, agreed=settings)
+            _say(folder / name, min_holders=2)
+            silos[name] = SiloFolder.open(folder / name)
+            (folder / name / f"{name}.csv").write_bytes(TABLES[f"{name}.csv"])
         for done in range(rounds):
             sent = {name: _request(coordinator, name) for name in silos}
-            before = _files(place / "north")
+            before = _files(folder / "north")
             trained = {
                 name: visits.train(silos[name], own.server, settings, own.stage, run=own.run)
                 for name, own in sent.items()
@@ -448,11 +448,11 @@ def _recorded(root: Path) -> Iterator[RecordedVisit]:
                 name: Reply(sent[name].server.round, own.update, own.losses, own.keys)
                 for name, own in trained.items()
             }
-            asked, known = sent["north"], _files(place / "coordinator")
+            asked, known = sent["north"], _files(folder / "coordinator")
             yield RecordedVisit(asked, replies, before, known)
             if done and (method != "linked" or asked.server.round == LAST):
                 measured = replace(asked, stage="evaluate", refused="it holds NaN")
-                yield RecordedVisit(measured, replies, _files(place / "north"), known)
+                yield RecordedVisit(measured, replies, _files(folder / "north"), known)
             next(coordinator.rounds(_Answering(coordinator, replies)).steps())
 
 
@@ -495,10 +495,10 @@ def _requests(root: Path) -> FuzzTarget:
     """Requests as a silo gets them: read, and worked on where the silo agrees to the settings."""
     recorded = {str(number): visit for number, visit in enumerate(_recorded(root))}
     seeds = [
-        {f"{place}/message.json": _written(pack_request(visit.request))}
-        for place, visit in recorded.items()
+        {f"{name}/message.json": _written(pack_request(visit.request))}
+        for name, visit in recorded.items()
     ]
-    beside = {f"{place}/{n}": c for place, visit in recorded.items() for n, c in visit.silo.items()}
+    beside = {f"{name}/{n}": c for name, visit in recorded.items() for n, c in visit.silo.items()}
 
     def feed(folder: Path) -> None:
         [path] = folder.glob("*/message.json")
@@ -516,11 +516,11 @@ def _replies(root: Path) -> FuzzTarget:
     """Answers as the coordinator gets them: read, judged and counted beside another's."""
     recorded = {str(number): visit for number, visit in enumerate(_recorded(root))}
     seeds = [
-        {f"{place}/message.json": _written(pack_reply(visit.replies["north"]))}
-        for place, visit in recorded.items()
+        {f"{name}/message.json": _written(pack_reply(visit.replies["north"]))}
+        for name, visit in recorded.items()
     ]
     beside = {
-        f"{place}/{n}": c for place, visit in recorded.items() for n, c in visit.coordinator.items()
+        f"{name}/{n}": c for name, visit in recorded.items() for n, c in visit.coordinator.items()
     }
 
     def feed(folder: Path) -> None:
