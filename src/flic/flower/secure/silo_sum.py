@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
@@ -44,7 +44,7 @@ from flic.flower.secure.statements import (
     num_signed,
     sign_list,
 )
-from flic.settings import damaged, read_object
+from flic.settings import damaged, read_model
 
 STATE, NUMBERS = "sum.json", "sum.safetensors"
 
@@ -279,11 +279,7 @@ class SiloSum:
 
     def _at(self, phase: Phase, occasion: Occasion) -> _UnderWay:
         """The state of the sum, if this phase of it is the next."""
-        path = self.folder / STATE
-        try:
-            known = _UnderWay.model_validate(read_object(path)) if path.exists() else None
-        except ValidationError as error:
-            raise damaged(path, error) from error
+        known = read_model(_UnderWay, self.folder / STATE)
         if known is None or known.occasion != occasion or known.next != phase:
             order = ", ".join(PHASES)
             raise FederationError(
