@@ -238,6 +238,12 @@ def test_a_stage_of_another_method_is_refused(silo, stage):
         visits.train(east, initial(settings), settings, stage, run=RUN)
 
 
+def test_a_stage_that_no_round_of_the_federation_has_is_refused(silo):
+    settings = settings_of(network={"training": {"final_round": False}})
+    with pytest.raises(FederationError, match=r"stage 'adapt' of .*; expected update\. "):
+        visits.train(silo("east"), initial(settings), settings, "adapt", run=RUN)
+
+
 @pytest.mark.parametrize("content", ["[1", "[]", '{"requests": {"evaluate 1": 3}}'])
 def test_damaged_answers_are_named(silo, content):
     settings, east = settings_of(), silo("east")
