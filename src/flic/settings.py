@@ -270,6 +270,20 @@ def read_object(path: Path, *, remedy: str = COPY) -> dict[str, Any]:
     return found
 
 
+def read_model(kind: type[S], path: Path) -> S | None:
+    """The contents of a file of JSON that flic wrote; None if there is no file.
+
+    Raises:
+        Damaged: the file holds something else.
+    """
+    if not path.exists():
+        return None
+    try:
+        return kind.model_validate(read_object(path))
+    except ValidationError as error:
+        raise damaged(path, error) from error
+
+
 def damaged(path: Path, why: object, *, remedy: str = COPY) -> Damaged:
     """Error for a file or folder that is not as flic wrote it; `remedy` says what to do."""
     return Damaged(f"{path} is damaged ({in_words(why)}); expected it as flic wrote it. {remedy}")

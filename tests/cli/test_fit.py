@@ -47,15 +47,15 @@ def test_a_fit_is_told_and_kept(flic, federation, tmp_path):
         assert f"{line.sentence} Why: {line.reason}" in said.out
     alone = Federation.from_file(tmp_path / "federation.toml").fit(workers=1)
     alone.save(tmp_path / "alone")
-    one, two = (tmp_path / place / "verdict.json" for place in ("alone", "fitted"))
+    one, two = (tmp_path / folder / "verdict.json" for folder in ("alone", "fitted"))
     assert one.read_bytes() == two.read_bytes()
 
 
-@pytest.mark.parametrize("place", ["/proc/x/out", "/dev/null/out", "north.csv/out"])
-def test_an_impossible_place_is_refused_before_work_starts(flic_here, federation, place):
-    said = flic_here("fit", federation(), "--out", place)
+@pytest.mark.parametrize("folder", ["/proc/x/out", "/dev/null/out", "north.csv/out"])
+def test_an_impossible_folder_is_refused_before_work_starts(flic_here, federation, folder):
+    said = flic_here("fit", federation(), "--out", folder)
     assert (said.code, said.out) == (1, "")
-    assert f"{place} cannot be made (" in said.err
+    assert f"{folder} cannot be made (" in said.err
     assert "expected a place for a new folder. Choose another with --out." in said.err
 
 

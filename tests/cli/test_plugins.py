@@ -43,15 +43,15 @@ def test_a_method_of_a_broken_package_is_named(home: str) -> None:
         Methods([EntryPoint("mine", home, "flic.methods")])["mine"]
 
 
-def package(place: Path, name: str) -> EntryPoints:
+def package(folder: Path, name: str) -> EntryPoints:
     """Entry points of an installed package that adds the methods `local` and `mine`."""
-    info = place / f"{name}-1.dist-info"
+    info = folder / f"{name}-1.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
     module = name.replace("-", "_")
     entries = f"[flic.methods]\nlocal = {module}:Local\nmine = {module}:Mine\n"
     (info / "entry_points.txt").write_text(entries)
-    [found] = distributions(path=[str(place)])
+    [found] = distributions(path=[str(folder)])
     return found.entry_points
 
 

@@ -14,7 +14,7 @@ network = { training = { rounds = 1, local = "1 steps", shared = "1 steps" } }""
 
 
 @pytest.fixture
-def place(tmp_path):
+def folder(tmp_path):
     """Tables of three wards with their federation.toml, and a fitted folder of them."""
     text = ['label = "ill"']
     for name, frame in wards().items():
@@ -27,14 +27,14 @@ def place(tmp_path):
 
 
 @pytest.fixture
-def refused(flic_here, place):
+def refused(flic_here, folder):
     """refused(code, expected, *command): the command is refused so, and no file changes.
 
     What a fit kept to go on with may stay.
     """
 
     def files():
-        found = (p for p in place.rglob("*") if p.is_file() and UNFINISHED not in p.parts)
+        found = (p for p in folder.rglob("*") if p.is_file() and UNFINISHED not in p.parts)
         return {path: path.read_bytes() for path in found}
 
     def run(code, expected, *command):
@@ -49,8 +49,8 @@ def refused(flic_here, place):
     return run
 
 
-def rewrite(place, old, new):
-    path = place / "federation.toml"
+def rewrite(folder, old, new):
+    path = folder / "federation.toml"
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
@@ -84,10 +84,10 @@ BAD_FIT = {
 
 
 @pytest.mark.parametrize(("setting", "code", "expected"), BAD_FIT.values(), ids=BAD_FIT)
-def test_settings_of_a_fit(refused, place, setting, code, expected):
-    rewrite(place, FIT, f"[fit]\n{setting}")
+def test_settings_of_a_fit(refused, folder, setting, code, expected):
+    rewrite(folder, FIT, f"[fit]\n{setting}")
     refused(code, expected, "fit", "federation.toml", "--out", "new")
-    assert not any((place / name).exists() for name in ("new", UNFINISHED))
+    assert not any((folder / name).exists() for name in ("new", UNFINISHED))
 
 
 def test_assignments(refused):
@@ -108,15 +108,15 @@ BAD_TABLES = {
 
 
 @pytest.mark.parametrize(("old", "new", "code", "expected"), BAD_TABLES.values(), ids=BAD_TABLES)
-def test_tables_of_a_fit(refused, place, old, new, code, expected):
-    rewrite(place, old, new)
+def test_tables_of_a_fit(refused, folder, old, new, code, expected):
+    rewrite(folder, old, new)
     refused(code, expected, "fit", "federation.toml", "--out", "new")
-    assert not any((place / name).exists() for name in ("new", UNFINISHED))
+    assert not any((folder / name).exists() for name in ("new", UNFINISHED))
 
 
-def test_a_federation_of_one(refused, place):
+def test_a_federation_of_one(refused, folder):
     text = 'label = "ill"\n[[clients]]\nname = "north"\ndata = "north.csv"\n'
-    (place / "federation.toml").write_text(text)
+    (folder / "federation.toml").write_text(text)
     refused(
         1,
         "the federation has one client; expected at least two",
@@ -140,8 +140,8 @@ BAD_ROWS = {
 
 
 @pytest.mark.parametrize(("change", "expected"), BAD_ROWS.values(), ids=BAD_ROWS)
-def test_rows_of_a_fit(refused, place, change, expected):
-    change(wards()["north"]).to_csv(place / "north.csv", index=False)
+def test_rows_of_a_fit(refused, folder, change, expected):
+    change(wards()["north"]).to_csv(folder / "north.csv", index=False)
     refused(1, expected, "fit", "federation.toml", "--out", "new")
 
 
@@ -182,30 +182,30 @@ COMMANDS = {
         ("federation.json", b"{", "fitted is damaged (federation.json cannot be read"),
     ],
 )
-def test_a_damaged_folder(refused, place, command, file, change, expected):
+def test_a_damaged_folder(refused, folder, command, file, change, expected):
     if change is None:
-        (place / "fitted" / file).unlink()
+        (folder / "fitted" / file).unlink()
     else:
-        (place / "fitted" / file).write_bytes(change)
+        (folder / "fitted" / file).write_bytes(change)
     refused(1, expected, *command)
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_a_hand_edited_folder_of_another_version(refused, place, command):
-    path = place / "fitted" / "federation.json"
+def test_a_hand_edited_folder_of_another_version(refused, folder, command):
+    path = folder / "fitted" / "federation.json"
     path.write_text(path.read_text().replace(f'"version": {folders.VERSION}', '"version": 99', 1))
     said = f"fitted has version 99; this flic reads version {folders.VERSION}. Fit the federation"
     refused(1, said, *command)
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_a_folder_that_is_none(refused, place, command):
-    (place / "fitted").rename(place / "elsewhere")
+def test_a_folder_that_is_none(refused, folder, command):
+    (folder / "fitted").rename(folder / "elsewhere")
     refused(1, "fitted", *command)
 
 
-def test_no_table_of_that_kind(refused, place):
-    (place / "rows.xlsx").write_bytes(b"PK")
+def test_no_table_of_that_kind(refused, folder):
+    (folder / "rows.xlsx").write_bytes(b"PK")
     for command in ("predict", "evaluate"):
         out = ["-o", "out.csv"] if command == "predict" else []
         refused(1, "rows.xlsx", command, "fitted", "--client", "north", "rows.xlsx", *out)
@@ -222,8 +222,8 @@ def test_an_unknown_client(refused, command):
     )
 
 
-def test_rows_that_have_none_of_the_columns(refused, place):
-    (place / "other.csv").write_text("colour,size\nred,1\n")
+def test_rows_that_have_none_of_the_columns(refused, folder):
+    (folder / "other.csv").write_text("colour,size\nred,1\n")
     command = ["predict", "fitted", "--client", "north", "other.csv", "-o", "out.csv"]
     refused(1, "client 'north': the rows have none of its 5 columns; expected age", *command)
 
@@ -243,11 +243,11 @@ def test_places_for_predictions(refused, out, code, expected):
     refused(code, expected, *command)
 
 
-def test_labels_to_evaluate(refused, place):
+def test_labels_to_evaluate(refused, folder):
     rows = wards()["north"]
-    rows.drop(columns="ill").to_csv(place / "a.csv", index=False)
-    rows.assign(ill="perhaps").to_csv(place / "b.csv", index=False)
-    rows.iloc[:0].to_csv(place / "c.csv", index=False)
+    rows.drop(columns="ill").to_csv(folder / "a.csv", index=False)
+    rows.assign(ill="perhaps").to_csv(folder / "b.csv", index=False)
+    rows.iloc[:0].to_csv(folder / "c.csv", index=False)
     for file, expected in [
         ("a.csv", "has no label column 'ill'"),
         ("b.csv", "has the undeclared values 'perhaps'; expected '0', '1'"),
@@ -289,10 +289,10 @@ def test_sites_that_cannot_join(refused, changes, code, expected):
     ],
     ids=["fit", "predict", "join early", "join late", "report"],
 )
-def test_a_full_disk(refused, place, full_disk, command, written):
+def test_a_full_disk(refused, folder, full_disk, command, written):
     full_disk(written)
     refused(1, "a file could not be read or written: [Errno 28] No space left", *command)
     kept = {UNFINISHED} if "fit" in command else set()
-    assert {path.name for path in place.iterdir()} - kept == {
+    assert {path.name for path in folder.iterdir()} - kept == {
         *("north.csv", "south.csv", "east.csv", "west.csv", "federation.toml", "fitted")
     }

@@ -1,10 +1,10 @@
-"""Factories of the contract tests: the telling federation, its engines and its runs."""
+"""Factories of the contract tests: the small federation, its engines and its runs."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from telling import Ran, Visited, engine_of, make_federation, make_settings, run_of
+from small_federation import Ran, Visited, engine_of, make_federation, make_settings, run_of
 
 from flic.data.client_data import FederatedData
 from flic.engine.engine import Engine

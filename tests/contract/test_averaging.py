@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from telling import CLASSES, NETWORKS_ON_BOTH
+from small_federation import CLASSES, NETWORKS_ON_BOTH
 
 from flic.errors import ConfigError, IncompatibleUpdate
 from flic.methods.protocol import Entry, Update, check_update

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from telling import NETWORKS
+from small_federation import NETWORKS
 
 from flic.errors import ConfigError
 

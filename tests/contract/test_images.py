@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from telling import DOUBLE, DOUBLE_TOL, NETWORKS
+from small_federation import DOUBLE, DOUBLE_TOL, NETWORKS
 
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema

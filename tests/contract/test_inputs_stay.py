@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from telling import NETWORKS_ON_BOTH, ON_RESPONSES, assert_same
+from small_federation import NETWORKS_ON_BOTH, ON_RESPONSES, assert_same
 
 STAGES = ["prepare", "update", "realign", "adapt"]
 VARIANTS = {

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from telling import CLASSES, DOUBLE, DOUBLE_TOL, ON_RESPONSES, TINY
+from small_federation import CLASSES, DOUBLE, DOUBLE_TOL, ON_RESPONSES, TINY
 
 import flic
 from flic.config import merge, resolve

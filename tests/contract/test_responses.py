@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from telling import ON_RESPONSES, RESPONSES
+from small_federation import ON_RESPONSES, RESPONSES
 
 from flic.errors import ConfigError
 

@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 import pandas as pd
 import pytest
-from telling import (
+from small_federation import (
     DOUBLE,
     DOUBLE_TOL,
     METHODS_ON_BOTH,
@@ -39,6 +39,7 @@ from hospitals import (
     linked_frames,
     make_here,
     opened,
+    rows_of,
 )
 
 # ---- jobs ----------------------------------------------------------------------------------
@@ -145,6 +146,13 @@ def compare(tmp_path):
 @pytest.mark.parametrize("changes", FEDERATIONS.values(), ids=FEDERATIONS)
 def test_over_flower(compare, changes):
     compare(frames=linked_frames(), **merge(USUAL, changes))
+
+
+@pytest.mark.slow
+def test_over_flower_under_masks(compare):
+    masked = {"method": "linked", "secure_sums": True, "min_holders": 3, "deadline_s": 5.0}
+    frames = {**linked_frames(), "north": rows_of("north")}  # no column is of two silos alone
+    compare(frames=frames, **merge(USUAL, masked))
 
 
 def wide(name: str, columns: int, rows: int = 48) -> pd.DataFrame:

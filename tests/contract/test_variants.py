@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from telling import TINY
+from small_federation import TINY
 
 import flic
 from flic.config import resolve

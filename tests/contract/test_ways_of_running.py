@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from telling import (
+from small_federation import (
     DOUBLE,
     DOUBLE_TOL,
     METHODS_ON_BOTH,

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from telling import DIMS, NETWORKS_ON_BOTH, ON_RESPONSES
+from small_federation import DIMS, NETWORKS_ON_BOTH, ON_RESPONSES
 
 from flic.methods import METHODS
 from flic.methods.protocol import check_update

@@ -20,8 +20,8 @@ pytestmark = [
 
 
 def test_a_key_is_admitted_once_and_revoked_for_good(tmp_path):
-    place = Address(hosts=("127.0.0.1",), port=free_port())
-    made = Deployment.create(tmp_path / "c", FederationSettings(classes=("a", "b")), place)
+    address = Address(hosts=("127.0.0.1",), port=free_port())
+    made = Deployment.create(tmp_path / "c", FederationSettings(classes=("a", "b")), address)
     for name in ("north", "south"):
         keys.create_pair(tmp_path / name, tmp_path / f"{name}.pub")
     north, south = (str(tmp_path / f"{name}.pub") for name in ("north", "south"))

@@ -10,6 +10,7 @@ import torch
 from test_silo import RUN, initial, moved
 
 from flic.errors import Damaged, Diverged, FederationError
+from flic.flower import visits
 from flic.flower.messages import read_request
 from flic.flower.pooling import LAST, POSITIONS, SUMS, linked_method
 from flic.methods.linked.tuning import Classes
@@ -57,7 +58,7 @@ class Liar:
 
     def ask(self, server, run=None, **changes):
         settings = self.settings.model_copy(update=changes)
-        answer = self.silo.train(server, settings, "prepare", run=run or self.run)
+        answer = visits.train(self.silo, server, settings, "prepare", run=run or self.run)
         return {name: entry.value for name, entry in answer.update.entries.items()}
 
 
@@ -117,7 +118,7 @@ def test_rounds_are_asked_in_their_order(liar):
         with pytest.raises(FederationError, match="expected steps in their order"):
             one.ask(one.made_up(round))
     with pytest.raises(FederationError, match="was not asked for 'prepare 0'"):
-        one.silo.evaluate(one.made_up(LAST), one.settings, run=one.run, holders=(2, 2))
+        visits.evaluate(one.silo, one.made_up(LAST), one.settings, run=one.run, holders=(2, 2))
 
 
 def test_no_other_features_are_linked_after_the_sums(liar):
@@ -129,9 +130,11 @@ def test_no_other_features_are_linked_after_the_sums(liar):
 def test_figures_of_linked_columns_are_told_once(liar):
     one = liar()
     last = one.requests[-1]
-    measure = lambda server: one.silo.evaluate(  # noqa: E731
-        server, one.settings, run=one.run, holders=last.holders
-    )
+
+    def measure(server):
+        known = {"run": one.run, "holders": last.holders}
+        return visits.evaluate(one.silo, server, one.settings, **known)
+
     told = one.place.coordinator.journal.records[-1]["scores"]["east"]
     assert measure(last.server) == told
     with pytest.raises(FederationError, match="answered 'evaluate 0'"):
@@ -200,13 +203,15 @@ def test_sums_of_no_rows_are_refused_before_any_work(liar, part, value):
 def test_figures_of_a_round_are_told_once(silo):
     settings, east = settings_of(), silo("east")
     server = initial(settings)
-    east.train(server, settings, run=RUN)
-    told = east.evaluate(server, settings, run=RUN)
-    east.train(moved(server, 1), settings, run=RUN)  # as a coordinator from an old copy asks
-    assert east.evaluate(server, settings, run=RUN) == told
+    visits.train(east, server, settings, run=RUN)
+    told = visits.evaluate(east, server, settings, run=RUN)
+    # As a coordinator from an old copy asks.
+    visits.train(east, moved(server, 1), settings, run=RUN)
+    assert visits.evaluate(east, server, settings, run=RUN) == told
     with pytest.raises(FederationError, match="answered 'evaluate 1'"):
-        east.evaluate(moved(server, 1), settings, run=RUN)
-    assert east.evaluate(moved(server, 2), settings, run=RUN)["test_rows"] == told["test_rows"]
+        visits.evaluate(east, moved(server, 1), settings, run=RUN)
+    later = visits.evaluate(east, moved(server, 2), settings, run=RUN)
+    assert later["test_rows"] == told["test_rows"]
 
 
 def test_no_figures_are_told_of_almost_the_same_held_out_rows(silo):
@@ -217,8 +222,8 @@ def test_no_figures_are_told_of_almost_the_same_held_out_rows(silo):
     for number, rows in enumerate((40, 40, 44, 100)):
         frame.head(rows).to_csv(east.folder / "rows.csv", index=False)
         run = f"{number:016d}"
-        east.train(initial(settings), settings, run=run)
-        told.append(east.evaluate(initial(settings), settings, run=run))
+        visits.train(east, initial(settings), settings, run=run)
+        told.append(visits.evaluate(east, initial(settings), settings, run=run))
     first, again, almost, many = told
     assert first["test_rows"] == 10
     assert again == first  # the same rows may be told of again
@@ -230,13 +235,19 @@ def test_no_figures_are_told_of_almost_the_same_held_out_rows(silo):
 def test_a_stage_of_another_method_is_refused(silo, stage):
     settings, east = settings_of(), silo("east")
     with pytest.raises(FederationError, match=f"stage '{stage}' of method 'flic-class'"):
-        east.train(initial(settings), settings, stage, run=RUN)
+        visits.train(east, initial(settings), settings, stage, run=RUN)
+
+
+def test_a_stage_that_no_round_of_the_federation_has_is_refused(silo):
+    settings = settings_of(network={"training": {"final_round": False}})
+    with pytest.raises(FederationError, match=r"stage 'adapt' of .*; expected update\. "):
+        visits.train(silo("east"), initial(settings), settings, "adapt", run=RUN)
 
 
 @pytest.mark.parametrize("content", ["[1", "[]", '{"requests": {"evaluate 1": 3}}'])
 def test_damaged_answers_are_named(silo, content):
     settings, east = settings_of(), silo("east")
-    east.train(initial(settings), settings, run=RUN)
+    visits.train(east, initial(settings), settings, run=RUN)
     (east.folder / "runs" / RUN / "answers.json").write_text(content)
     with pytest.raises(Damaged, match=r"answers\.json"):
-        east.evaluate(initial(settings), settings, run=RUN)
+        visits.evaluate(east, initial(settings), settings, run=RUN)

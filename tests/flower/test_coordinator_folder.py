@@ -347,9 +347,7 @@ def test_offences_outlive_the_coordinator(coordinator):
 @pytest.mark.process
 def test_coordinator_and_silo_do_without_flower():
     """They and the package itself can be used where Flower is not installed."""
-    code = (
-        "import sys; sys.modules['flwr'] = None; import flic.flower.runner, flic.flower.silo_folder"
-    )
+    code = "import sys; sys.modules['flwr'] = None; import flic.flower.runner, flic.flower.visits"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
 

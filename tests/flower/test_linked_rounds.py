@@ -10,6 +10,7 @@ from flwr.common.serde import message_from_proto
 from flwr.proto.message_pb2 import Message as ProtoMessage
 
 from flic.errors import Damaged, FederationError
+from flic.flower import visits
 from flic.flower.announcement import announce
 from flic.flower.coordinator_folder import Coordinator
 from flic.flower.log import events
@@ -600,7 +601,7 @@ def test_a_request_that_does_not_fit_is_refused_with_a_sentence(linked, change, 
         coordinator.rules.shared_with("east", server), coordinator.rules.holders("east")
     )
     with pytest.raises(FederationError, match=reason):
-        silo.evaluate(shared, coordinator.settings, run=coordinator.run, holders=holders)
+        visits.evaluate(silo, shared, coordinator.settings, run=coordinator.run, holders=holders)
 
 
 def lacking(server, name):

@@ -12,6 +12,7 @@ from test_linked_rounds import records
 from test_masks import uniformity
 
 from flic.errors import FederationError
+from flic.flower import visits
 from flic.flower.keys import create_pair, read_private, read_public
 from flic.flower.log import events
 from flic.flower.messages import read_request
@@ -358,8 +359,8 @@ class Operator:
         for key, value in changes.items():
             (said["occasion"] if key in said["occasion"] else said)[key] = value
         asked = SumRequest.model_validate(said)
-        return self.place.silo(name).add_to_sum(
-            asked, request.server, request.settings, run=request.run
+        return visits.add_to_sum(
+            self.place.silo(name), asked, request.server, request.settings, run=request.run
         )[0]
 
 
@@ -436,8 +437,8 @@ def test_an_operator_who_plays_a_silo_is_refused(operator, tmp_path):
 
 def test_an_operator_who_invites_a_made_up_silo_is_refused(operator):
     def invited(request):
-        roster = [*request["occasion"]["roster"], "made up"]
-        return {**request, "occasion": {**request["occasion"], "roster": roster}}
+        invited = [*request["occasion"]["invited"], "made up"]
+        return {**request, "occasion": {**request["occasion"], "invited": invited}}
 
     found = operator(lying("advertise", invited))
     assert "'made up', whose keys it does not know" in failures(found.place, "east")[0]
@@ -507,10 +508,12 @@ def test_a_plain_request_is_refused_where_masks_were_agreed(secure):
     coordinator = place.coordinator
     server = coordinator.rules.shared_with("east", coordinator.server)
     with pytest.raises(FederationError, match="asked for sums without masks"):
-        place.silo("east").train(server, coordinator.settings, "prepare", run=coordinator.run)
+        visits.train(
+            place.silo("east"), server, coordinator.settings, "prepare", run=coordinator.run
+        )
     plain = coordinator.settings.model_copy(update={"secure_sums": False})
     with pytest.raises(FederationError, match="asked for sums without masks"):
-        place.silo("east").train(server, plain, "prepare", run="b" * 16)
+        visits.train(place.silo("east"), server, plain, "prepare", run="b" * 16)
 
 
 # ---- a silo that lies ----------------------------------------------------------------------

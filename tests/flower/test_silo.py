@@ -19,6 +19,7 @@ from flic.errors import (
     FlicError,
     RunFolderError,
 )
+from flic.flower import visits
 from flic.flower.announcement import announce
 from flic.flower.silo_engine import SiloEngine
 from flic.flower.silo_folder import SiloFolder
@@ -81,10 +82,10 @@ def test_a_silo_works_for_what_it_agreed_to_and_for_nothing_else(tmp_path, setti
     rows_of("east").to_csv(tmp_path / "rows.csv", index=False)
     client = Client(name="east", data="rows.csv", label="num")
     east = SiloFolder.create(tmp_path, client, agreed=settings)
-    assert east.train(initial(settings), settings, run=RUN).update.entries
+    assert visits.train(east, initial(settings), settings, run=RUN).update.entries
     other = settings_of(method="linked", salt="0a" * 16)
     with pytest.raises(FederationError, match="asked for method 'linked' under settings other"):
-        east.train(ServerState(-2, {}), other, "prepare", run="fedcba9876543210")
+        visits.train(east, ServerState(-2, {}), other, "prepare", run="fedcba9876543210")
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [RUN]
 
 
@@ -94,7 +95,7 @@ def test_a_damaged_agreement_is_said_to_be_of_the_silo(tmp_path, settings, damag
     east = SiloFolder.create(tmp_path, client, agreed=settings)
     (tmp_path / "agreed.json").write_text(damage)
     with pytest.raises(RunFolderError, match=r"agreed.json is damaged .* as flic wrote"):
-        east.train(initial(settings), settings, run=RUN)
+        visits.train(east, initial(settings), settings, run=RUN)
 
 
 def test_a_bad_key_of_a_silo_file_is_named(silo):
@@ -111,16 +112,16 @@ def test_characters_that_toml_forbids_are_read_as_they_were_given(silo):
 
 def test_a_request_that_is_repeated_gets_the_same_answer(silo, settings):
     east, server = silo("east"), initial(settings)
-    first = east.train(server, settings, run=RUN)
-    assert same(values(east.train(server, settings, run=RUN)), values(first))
-    second = east.train(moved(server, 2), settings, run=RUN)
-    again = SiloFolder.open(east.folder).train(moved(server, 2), settings, run=RUN)
+    first = visits.train(east, server, settings, run=RUN)
+    assert same(values(visits.train(east, server, settings, run=RUN)), values(first))
+    second = visits.train(east, moved(server, 2), settings, run=RUN)
+    again = visits.train(SiloFolder.open(east.folder), moved(server, 2), settings, run=RUN)
     assert same(values(again), values(second))
     assert again.losses == second.losses
     assert rounds(east) == ["00001", "00002"]
 
 
-@pytest.mark.parametrize("visit", [SiloFolder.train, SiloFolder.evaluate])
+@pytest.mark.parametrize("visit", [visits.train, visits.evaluate])
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -132,30 +133,30 @@ def test_a_request_that_is_repeated_gets_the_same_answer(silo, settings):
     ids=["missing", "shape", "type", "unknown"],
 )
 def test_another_shared_part_than_the_settings_make_is_refused(silo, settings, visit, wrong):
-    place, server = silo("east"), initial(settings)
-    if visit is SiloFolder.evaluate:
-        place.train(server, settings, run=RUN)
+    east, server = silo("east"), initial(settings)
+    if visit is visits.evaluate:
+        visits.train(east, server, settings, run=RUN)
     shared = {n: v for n, v in ({**server.shared, **wrong}).items() if v is not None}
     with pytest.raises(FederationError, match="missing, unknown or of another shape"):
-        visit(place, ServerState(1, shared), settings, run=RUN)
+        visit(east, ServerState(1, shared), settings, run=RUN)
 
 
 def test_a_silo_that_is_ahead_goes_on_from_what_it_has(silo, settings):
     east, server = silo("east"), initial(settings)
     for round in (1, 2, 3):
-        east.train(moved(server, round), settings, run=RUN)
-    east.train(moved(server, 1), settings, run=RUN)  # a coordinator from an old copy
+        visits.train(east, moved(server, round), settings, run=RUN)
+    visits.train(east, moved(server, 1), settings, run=RUN)  # a coordinator from an old copy
     assert rounds(east) == ["00001", "00002"]
-    east.train(moved(server, 2), settings, run=RUN)
+    visits.train(east, moved(server, 2), settings, run=RUN)
     assert rounds(east) == ["00001", "00002"]
 
 
 def test_a_silo_that_is_behind_goes_on_from_its_newest_state(silo, settings):
     east, other, server = silo("east"), silo("north"), initial(settings)
     for one in (east, other):
-        one.train(server, settings, run=RUN)
+        visits.train(one, server, settings, run=RUN)
     before = east.model().model.private
-    trained = east.train(moved(server, 5), settings, run=RUN)
+    trained = visits.train(east, moved(server, 5), settings, run=RUN)
     assert rounds(east) == ["00001", "00005"]
     assert not same(east.model().model.private, before)
     assert np.isfinite([*trained.losses.values()]).all()
@@ -166,7 +167,7 @@ def test_a_first_visit_prepares_with_the_anchors_of_the_day(silo, epochs):
     settings = settings_of(network={"pretraining": {"epochs": epochs}})
     east = silo("east")
     trained = [
-        east.train(server, settings, run=run)
+        visits.train(east, server, settings, run=run)
         for run, server in [
             ("a" * 16, initial(settings, 6)),
             ("b" * 16, ServerState(6, {n: v * 2 for n, v in initial(settings).shared.items()})),
@@ -184,9 +185,9 @@ def test_a_first_visit_prepares_with_the_anchors_of_the_day(silo, epochs):
 
 def test_runs_do_not_know_each_other(silo, settings):
     east, server = silo("east"), initial(settings)
-    first = east.train(server, settings, run="a" * 16)
-    east.train(moved(server, 2), settings, run="a" * 16)
-    assert same(values(east.train(server, settings, run="b" * 16)), values(first))
+    first = visits.train(east, server, settings, run="a" * 16)
+    visits.train(east, moved(server, 2), settings, run="a" * 16)
+    assert same(values(visits.train(east, server, settings, run="b" * 16)), values(first))
     rounds = {"a" * 16: 2, "b" * 16: 1}
     assert east.status() == {"name": "east", "rounds": rounds, "links": {}, "notes": {}}
 
@@ -196,18 +197,18 @@ def test_runs_do_not_know_each_other(silo, settings):
 )
 def test_a_run_keeps_what_was_agreed(silo, settings, changes):
     east, server = silo("east"), initial(settings)
-    east.train(server, settings, run=RUN)
-    east.train(server, settings_of(quorum=3, rounds=9), run=RUN)  # rules may change
+    visits.train(east, server, settings, run=RUN)
+    visits.train(east, server, settings_of(quorum=3, rounds=9), run=RUN)  # rules may change
     with pytest.raises(FederationError, match="another task, network, seed or min_rows"):
-        east.train(server, settings_of(**changes), run=RUN)
+        visits.train(east, server, settings_of(**changes), run=RUN)
 
 
 def test_rows_that_come_later_change_no_run_under_way(silo, settings):
     east, server = silo("east"), initial(settings)
-    first = east.train(server, settings, run=RUN)
+    first = visits.train(east, server, settings, run=RUN)
     rows_of("east", 90).drop(columns="stay").to_csv(east.folder / "rows.csv", index=False)
-    assert same(values(east.train(server, settings, run=RUN)), values(first))
-    assert not same(values(east.train(server, settings, run="b" * 16)), values(first))
+    assert same(values(visits.train(east, server, settings, run=RUN)), values(first))
+    assert not same(values(visits.train(east, server, settings, run="b" * 16)), values(first))
 
 
 @pytest.mark.parametrize(("theirs", "own", "left"), [(5, 5, 2), (50, 5, 0), (1, 50, 0), (14, 1, 2)])
@@ -217,7 +218,7 @@ def test_the_larger_of_both_minima_of_rows_counts(silo, theirs, own, left):
     path = east.folder / "silo.toml"
     path.write_text(path.read_text() + f"min_rows = {own}\n")
     east = SiloFolder.open(east.folder)
-    trained = east.train(initial(settings), settings, run=RUN)
+    trained = visits.train(east, initial(settings), settings, run=RUN)
     assert len(trained.update.entries) == left
     # Of the 28 rows together, losses are told where they are enough.
     terms = {"data", "alignment", "calibration"} if max(theirs, own) <= 28 else set()
@@ -282,7 +283,7 @@ def test_losses_are_announced_that_one_visit_has_too_few_rows_for(silo):
 def test_rows_of_a_meta_class_count_together(silo, meta, sent):
     settings = settings_of(network={"anchors": {"meta_classes": meta}})
     east = silo("east", rows_of("east", ill=5))
-    trained = east.train(initial(settings), settings, run=RUN)
+    trained = visits.train(east, initial(settings), settings, run=RUN)
     assert {*trained.update.entries} == {f"anchor.{c}.mean" for c in sent}
 
 
@@ -291,12 +292,12 @@ def test_a_model_predicts_raw_rows_after_a_round(silo, settings):
     with pytest.raises(FlicError, match="has no model yet"):
         east.model()
     with pytest.raises(FederationError, match="has not trained yet"):
-        east.evaluate(server, settings, run=RUN)
-    east.train(server, settings, run=RUN)
+        visits.evaluate(east, server, settings, run=RUN)
+    visits.train(east, server, settings, run=RUN)
     predicted = SiloFolder.open(east.folder).model().predict(rows_of("east"))
     assert {*predicted.values} <= {"well", "ill"}
     assert predicted.probabilities.shape == (37, 2)
-    figures = east.evaluate(server, settings, run=RUN)
+    figures = visits.evaluate(east, server, settings, run=RUN)
     assert figures.keys() == {"test_right", "test_rows"}
     assert figures["test_rows"] == 9
 
@@ -307,7 +308,7 @@ def test_rows_of_a_file_are_known_again_wherever_they_stand(silo, settings, tmp_
     if label == "stay":
         settings = settings_of(task="regression", range=(0.0, 10.0))
     east, server = silo("east", label=label), initial(settings)
-    east.train(server, settings, run=RUN)
+    visits.train(east, server, settings, run=RUN)
     run, rows = east.newest(), pd.read_csv(east.folder / "rows.csv")
     kept = rows.sample(frac=1, random_state=0)
 
@@ -320,7 +321,7 @@ def test_rows_of_a_file_are_known_again_wherever_they_stand(silo, settings, tmp_
     assert (held + train, found.trained) == (len(rows), 0)
     assert (found.rows, found.left_out) == (held, train)
     if label == "num":
-        figures = east.evaluate(server, settings, run=RUN)
+        figures = visits.evaluate(east, server, settings, run=RUN)
         assert found.figures["accuracy"] == pytest.approx(figures["test_right"] / held)
     was_trained = [measure(kept.iloc[[i]]).trained == 1 for i in range(3)]
     again = kept.iloc[[was_trained.index(True)] * 2]
@@ -333,19 +334,19 @@ def test_rows_of_a_file_are_known_again_wherever_they_stand(silo, settings, tmp_
 @pytest.mark.parametrize("file", ["00001.safetensors", "run.json", "rows.safetensors"])
 def test_a_damaged_file_is_named(silo, settings, file):
     east, server = silo("east"), initial(settings)
-    east.train(server, settings, run=RUN)
+    visits.train(east, server, settings, run=RUN)
     path = east.folder / "runs" / RUN / file
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(Damaged, match=file):
-        east.train(moved(server, 2), settings, run=RUN)
+        visits.train(east, moved(server, 2), settings, run=RUN)
     path.unlink()
-    east.train(moved(server, 2), settings, run=RUN)
+    visits.train(east, moved(server, 2), settings, run=RUN)
 
 
 @pytest.mark.parametrize("content", ["[1", "[1]", "[" * 100_000])
 def test_damaged_links_are_named(silo, settings, content):
     east = silo("east")
-    east.train(initial(settings), settings, run=RUN)
+    visits.train(east, initial(settings), settings, run=RUN)
     (east.folder / "runs" / RUN / "links.json").write_text(content)
     with pytest.raises(Damaged, match=r"links\.json"):
         east.status()
@@ -354,7 +355,7 @@ def test_damaged_links_are_named(silo, settings, content):
 @pytest.mark.parametrize("part", ["private.", "shared."])
 def test_a_file_of_another_network_is_refused(silo, settings, part):
     east, server = silo("east"), initial(settings)
-    east.train(server, settings, run=RUN)
+    visits.train(east, server, settings, run=RUN)
     path = east.folder / "runs" / RUN / "00001.safetensors"
     tensors = load_file(path)
     [name] = [name for name in tensors if name.startswith(part)][:1]
@@ -366,14 +367,14 @@ def test_a_file_of_another_network_is_refused(silo, settings, part):
     ):
         kept = {n: t for n, t in {**tensors, **other}.items() if t is not None}
         save_file(kept, path)
-        for use in (partial(east.train, moved(server, 2)), partial(east.evaluate, server)):
+        for visit, state in ((visits.train, moved(server, 2)), (visits.evaluate, server)):
             with pytest.raises(Damaged, match=r"00001.*a network does not fit its settings"):
-                use(settings, run=RUN)
+                visit(east, state, settings, run=RUN)
 
 
 def test_bad_rows_are_said_before_anything_is_kept(silo, settings):
     east = silo("east", rows_of("east", 6))
-    uses = (partial(announce, east), lambda s: east.train(initial(s), s, run=RUN))
+    uses = (partial(announce, east), lambda s: visits.train(east, initial(s), s, run=RUN))
     for use in uses:
         with pytest.raises(DataError, match="6 rows with a label"):
             use(settings)
@@ -382,7 +383,7 @@ def test_bad_rows_are_said_before_anything_is_kept(silo, settings):
 
 def test_encoded_rows_are_for_their_owner_only(silo, settings):
     east = silo("east")
-    east.train(initial(settings), settings, run=RUN)
+    visits.train(east, initial(settings), settings, run=RUN)
     assert (east.folder / "runs" / RUN).stat().st_mode & 0o077 == 0
 
 
@@ -396,9 +397,9 @@ def of_few_rows(silo):
 
 def test_a_silo_of_few_rows_tells_neither_losses_nor_a_shared_layer(silo):
     settings = settings_of(method="flic-hl")
-    trained = of_few_rows(silo).train(initial(settings), settings, run=RUN)
+    trained = visits.train(of_few_rows(silo), initial(settings), settings, run=RUN)
     assert (trained.update.entries, trained.losses) == ({}, {})
-    enough = silo("north").train(initial(settings), settings, run=RUN)
+    enough = visits.train(silo("north"), initial(settings), settings, run=RUN)
     assert enough.losses
     assert any(not name.startswith("anchor") for name in enough.update.entries)
 
@@ -408,13 +409,13 @@ def test_a_silo_of_few_rows_links_nothing(silo):
     with pytest.raises(FederationError, match=r"has 28 training rows; expected 50 at least"):
         announce(east, settings)
     with pytest.raises(FederationError, match=r"has 28 training rows"):
-        east.train(ServerState(-3, {}), settings, "prepare", run=RUN)
+        visits.train(east, ServerState(-3, {}), settings, "prepare", run=RUN)
 
 
 def test_a_coordinator_cannot_fill_the_disk_with_runs(silo, settings, monkeypatch):
     monkeypatch.setattr("flic.flower.silo_folder.MOST_RUNS", 2)
     east = silo("east")
     for run in ("a" * 16, "b" * 16, "a" * 16):
-        east.train(initial(settings), settings, run=run)
+        visits.train(east, initial(settings), settings, run=run)
     with pytest.raises(FederationError, match=r"has 2 runs in .*Move those"):
-        east.train(initial(settings), settings, run="c" * 16)
+        visits.train(east, initial(settings), settings, run="c" * 16)

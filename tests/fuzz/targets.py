@@ -32,6 +32,7 @@ from flic.cli.main import app
 from flic.config import resolve
 from flic.digests import digest, digest_of
 from flic.errors import FlicError
+from flic.flower import visits
 from flic.flower.announcement import announce
 from flic.flower.coordinator_folder import Coordinator
 from flic.flower.exchange import Asked, Reply, Request, SumPhase
@@ -421,37 +422,37 @@ class RecordedVisit:
     coordinator: Case
 
 
-def _visits(root: Path) -> Iterator[RecordedVisit]:
+def _recorded(root: Path) -> Iterator[RecordedVisit]:
     """Rounds of a method that trains, and of one that does not."""
     for method, rounds in (("flic-hl", 2), ("linked", 4)):
         plain = {"secure_sums": False, "min_holders": 2}
-        settings, place = _agreed(method=method, **plain), root / method
-        coordinator = Coordinator.create(place / "coordinator", settings)
+        settings, folder = _agreed(method=method, **plain), root / method
+        coordinator = Coordinator.create(folder / "coordinator", settings)
         settings, silos = coordinator.settings, {}
         for number, name in enumerate(("north", "south")):
             coordinator.members.admit(name, number)
             labels = {"well": (0,), "ill": (1,)}
             client = Client(name=name, data=f"{name}.csv", label="ill", labels=labels)
-            SiloFolder.create(place / name, client, agreed=settings)
-            _say(place / name, min_holders=2)
-            silos[name] = SiloFolder.open(place / name)
-            (place / name / f"{name}.csv").write_bytes(TABLES[f"{name}.csv"])
+            SiloFolder.create(folder / name, client, agreed=settings)
+            _say(folder / name, min_holders=2)
+            silos[name] = SiloFolder.open(folder / name)
+            (folder / name / f"{name}.csv").write_bytes(TABLES[f"{name}.csv"])
         for done in range(rounds):
             sent = {name: _request(coordinator, name) for name in silos}
-            before = _files(place / "north")
+            before = _files(folder / "north")
             trained = {
-                name: silos[name].train(own.server, settings, own.stage, run=own.run)
+                name: visits.train(silos[name], own.server, settings, own.stage, run=own.run)
                 for name, own in sent.items()
             }
             replies = {
                 name: Reply(sent[name].server.round, own.update, own.losses, own.keys)
                 for name, own in trained.items()
             }
-            asked, known = sent["north"], _files(place / "coordinator")
+            asked, known = sent["north"], _files(folder / "coordinator")
             yield RecordedVisit(asked, replies, before, known)
             if done and (method != "linked" or asked.server.round == LAST):
                 measured = replace(asked, stage="evaluate", refused="it holds NaN")
-                yield RecordedVisit(measured, replies, _files(place / "north"), known)
+                yield RecordedVisit(measured, replies, _files(folder / "north"), known)
             next(coordinator.rounds(_Answering(coordinator, replies)).steps())
 
 
@@ -492,34 +493,34 @@ def _request(coordinator: Coordinator, name: str) -> Request:
 
 def _requests(root: Path) -> FuzzTarget:
     """Requests as a silo gets them: read, and worked on where the silo agrees to the settings."""
-    visits = {str(number): visit for number, visit in enumerate(_visits(root))}
+    recorded = {str(number): visit for number, visit in enumerate(_recorded(root))}
     seeds = [
-        {f"{place}/message.json": _written(pack_request(visit.request))}
-        for place, visit in visits.items()
+        {f"{name}/message.json": _written(pack_request(visit.request))}
+        for name, visit in recorded.items()
     ]
-    beside = {f"{place}/{n}": c for place, visit in visits.items() for n, c in visit.silo.items()}
+    beside = {f"{name}/{n}": c for name, visit in recorded.items() for n, c in visit.silo.items()}
 
     def feed(folder: Path) -> None:
         [path] = folder.glob("*/message.json")
         request, silo = read_request(_carried(path)), SiloFolder.open(path.parent)
         if request.stage == "evaluate":
-            holders = request.holders
-            silo.evaluate(request.server, request.settings, run=request.run, holders=holders)
+            known = {"run": request.run, "holders": request.holders}
+            visits.evaluate(silo, request.server, request.settings, **known)
         else:
-            silo.train(request.server, request.settings, request.stage, run=request.run)
+            visits.train(silo, request.server, request.settings, request.stage, run=request.run)
 
     return FuzzTarget(seeds, feed, beside)
 
 
 def _replies(root: Path) -> FuzzTarget:
     """Answers as the coordinator gets them: read, judged and counted beside another's."""
-    visits = {str(number): visit for number, visit in enumerate(_visits(root))}
+    recorded = {str(number): visit for number, visit in enumerate(_recorded(root))}
     seeds = [
-        {f"{place}/message.json": _written(pack_reply(visit.replies["north"]))}
-        for place, visit in visits.items()
+        {f"{name}/message.json": _written(pack_reply(visit.replies["north"]))}
+        for name, visit in recorded.items()
     ]
     beside = {
-        f"{place}/{n}": c for place, visit in visits.items() for n, c in visit.coordinator.items()
+        f"{name}/{n}": c for name, visit in recorded.items() for n, c in visit.coordinator.items()
     }
 
     def feed(folder: Path) -> None:
@@ -528,7 +529,7 @@ def _replies(root: Path) -> FuzzTarget:
         limit = int(coordinator.settings.max_message_mb * 2**20)
         expected = partial(coordinator.rules.expects, coordinator.server)
         reply = read_reply(_carried(path), silo="north", expected=expected, max_bytes=limit)
-        replies = {"south": visits[path.parent.name].replies["south"], "north": reply}
+        replies = {"south": recorded[path.parent.name].replies["south"], "north": reply}
         next(coordinator.rounds(_Answering(coordinator, replies)).steps())
 
     return FuzzTarget(seeds, feed, beside)
@@ -562,7 +563,7 @@ def _sums(root: Path) -> FuzzTarget:
         asked = read_statement(SumRequest, path.read_text(errors="replace"), who="a request")
         server, _, _ = runner.heard[int(path.parent.name)]
         silo = SiloFolder.open(path.parent)
-        silo.add_to_sum(asked, server, settings, run=coordinator.run)
+        visits.add_to_sum(silo, asked, server, settings, run=coordinator.run)
 
     return FuzzTarget(seeds, feed, beside)
 
@@ -593,14 +594,14 @@ class _Summing(SiloRunner):
             own, run = self._silos[name], self.coordinator.run
             shared, settings = self._rules.shared_with(name, server), self._settings
             if phase is None:
-                done = own.train(shared, settings, stage, run=run)
+                done = visits.train(own, shared, settings, stage, run=run)
                 replies[name] = Reply(server.round, done.update, {}, done.keys)
                 continue
             text = phase.statements[name]
             if name == "north":
                 self.heard.append((shared, text, _files(own.folder)))
             asked = read_statement(SumRequest, text, who="a request")
-            answer, masked = own.add_to_sum(asked, shared, settings, run=run)
+            answer, masked = visits.add_to_sum(own, asked, shared, settings, run=run)
             update = Update(name, {n: Entry(v, 1.0) for n, v in masked.items()})
             replies[name] = Reply(server.round, update, statement=answer.model_dump_json())
         return Asked(replies)

@@ -76,7 +76,7 @@ def test_l2gd_mixes_both_models_half_and_half():
 
 
 def test_the_mixture_of_l2gd_is_a_setting():
-    rule = personalisation("l2gd").told(TrainingConfig(l2gd_mix=0.25))
+    rule = personalisation("l2gd").with_settings(TrainingConfig(l2gd_mix=0.25))
     one, none = {"head.bias": torch.ones(2)}, {"head.bias": torch.zeros(2)}
     assert torch.equal(rule.compose(one, none)["head.bias"], torch.full((2,), 0.25))
 

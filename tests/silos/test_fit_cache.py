@@ -43,22 +43,22 @@ def results(fitted):
 @pytest.mark.slow
 def test_an_interrupted_fit_goes_on_and_ends_the_same(modes, tmp_path):
     whole = fit(tables(), SETTINGS)
-    place = folders.unfinished(tmp_path / "fitted")
-    cache = FitCache.of(place, tables(), SETTINGS)
+    folder = folders.unfinished(tmp_path / "fitted")
+    cache = FitCache.of(folder, tables(), SETTINGS)
     assert not cache.is_begun
     with pytest.raises(Stopped):
         fit(tables(), SETTINGS, cache=cache, on_step=stop_after_a_split)
-    assert modes(place) == {"folder 700", "file 600"}
-    flipped, cut, *sound = sorted(place.rglob("*.safetensors"))
+    assert modes(folder) == {"folder 700", "file 600"}
+    flipped, cut, *sound = sorted(folder.rglob("*.safetensors"))
     assert len(sound) == 2 * 3 - 2
     flipped.write_bytes(flipped.read_bytes()[:-1] + b"?")
     cut.write_bytes(cut.read_bytes()[:-8])
     before = [path.stat().st_mtime_ns for path in sound]
-    again = FitCache.of(place, tables(), SETTINGS)
+    again = FitCache.of(folder, tables(), SETTINGS)
     assert again.is_begun
     fitted = fit(tables(), SETTINGS, cache=again)
     assert results(fitted) == results(whole)
-    assert len(list(place.rglob("*.safetensors"))) == 2 * CALLS
+    assert len(list(folder.rglob("*.safetensors"))) == 2 * CALLS
     assert [path.stat().st_mtime_ns for path in sound] == before  # taken, not made again
     folders.save(fitted, tmp_path / "fitted")
     assert [path.name for path in tmp_path.iterdir()] == ["fitted"]

@@ -84,13 +84,13 @@ def test_a_loaded_folder_is_written_alike(folder, tmp_path):
 
 def test_versions_are_those_of_the_fit_whoever_reports_or_joins(fitted, tmp_path):
     assert fitted.environment["python"] == platform.python_version()
-    place = tmp_path / "elsewhere"
+    folder = tmp_path / "elsewhere"
     elsewhere = {**fitted.environment, "python": "3.99.0", "machine": "abacus"}
-    folders.save(replace(fitted, environment=elsewhere), place)
-    folders.update(with_newcomer(folders.load(place)), place)
-    manifest = json.loads((place / "federation.json").read_text())
+    folders.save(replace(fitted, environment=elsewhere), folder)
+    folders.update(with_newcomer(folders.load(folder)), folder)
+    manifest = json.loads((folder / "federation.json").read_text())
     assert manifest["federation"]["environment"] == elsewhere
-    assert report_of_fit(place).versions == elsewhere
+    assert report_of_fit(folder).versions == elsewhere
 
 
 def test_figures_that_are_not_known_stay_so(fitted, tmp_path):
@@ -113,10 +113,10 @@ def test_all_files_are_known(folder):
 
 
 def test_only_its_owner_may_read_it(modes, fitted, tmp_path):
-    place = tmp_path / "above" / "fitted"
-    folders.save(fitted, place)
-    folders.update(with_newcomer(folders.load(place)), place)
-    assert modes(place.parent) == {"folder 700", "file 600"}
+    folder = tmp_path / "above" / "fitted"
+    folders.save(fitted, folder)
+    folders.update(with_newcomer(folders.load(folder)), folder)
+    assert modes(folder.parent) == {"folder 700", "file 600"}
 
 
 def edited(content):
@@ -276,25 +276,25 @@ def test_a_model_of_other_features_than_the_encoder_has_is_refused(folder, clien
 
 
 @pytest.mark.parametrize("what", ["file", "other"])
-def test_an_occupied_place_is_refused_and_left_alone(fitted, tmp_path, what):
-    place = tmp_path / "place"
+def test_an_occupied_path_is_refused_and_left_alone(fitted, tmp_path, what):
+    taken = tmp_path / "taken"
     if what == "file":
-        place.write_text("mine")
+        taken.write_text("mine")
     else:
-        place.mkdir()
-        (place / "mine").write_text("mine")
+        taken.mkdir()
+        (taken / "mine").write_text("mine")
     with pytest.raises(RunFolderError, match="already holds something; expected a new or empty"):
-        folders.save(fitted, place)
-    assert [*tmp_path.rglob("*")] == [place, *([place / "mine"] if what == "other" else [])]
+        folders.save(fitted, taken)
+    assert [*tmp_path.rglob("*")] == [taken, *([taken / "mine"] if what == "other" else [])]
 
 
-@pytest.mark.parametrize("place", ["new", "deep/er/new", "empty", "."])
-def test_places_that_are_free(fitted, tmp_path, monkeypatch, place):
+@pytest.mark.parametrize("name", ["new", "deep/er/new", "empty", "."])
+def test_paths_that_are_free(fitted, tmp_path, monkeypatch, name):
     (tmp_path / "here" / "empty").mkdir(parents=True)
-    if place == ".":
+    if name == ".":
         (tmp_path / "here" / "empty").rmdir()
     monkeypatch.chdir(tmp_path / "here")
-    folders.save(fitted, (path := type(tmp_path)(place)))
+    folders.save(fitted, (path := type(tmp_path)(name)))
     target = tmp_path / "here" / path
     assert folders.load(target).labels == fitted.labels
     assert not [p for p in tmp_path.rglob(".*") if p.name.endswith(".partial")]

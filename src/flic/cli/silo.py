@@ -10,6 +10,7 @@ import typer
 from flic.cli.assignments import Classes, Dropped, Missing, missing_values, values_of_classes
 from flic.cli.check import Format
 from flic.cli.coordinator import Foreground, need_flower, split_names
+from flic.cli.leaving import show_leaving
 from flic.cli.predict import Out, measure, write_predictions
 from flic.cli.screen import notice, say, table
 from flic.errors import ConfigError
@@ -18,10 +19,8 @@ from flic.notation import counted
 from flic.settings import in_words
 
 if TYPE_CHECKING:
-    from flic.flower.announcement import Leaving
     from flic.flower.federation_settings import FederationSettings
     from flic.flower.ops.membership import Membership
-    from flic.flower.silo_folder import SiloFolder
     from flic.tables import Client
 
 app = typer.Typer(help="Take part in a federation with your own table.", no_args_is_help=True)
@@ -33,6 +32,31 @@ Scatter = Literal["off", "diagonal", "projected", "full"]
 SiloPath = Annotated[
     Path,
     typer.Argument(metavar="SILO.toml", help="The silo's settings, or the folder they are in."),
+]
+OwnName = Annotated[
+    str | None,
+    typer.Option(help="Your name in the federation; the folder's name if not given."),
+]
+OwnScatter = Annotated[
+    Scatter | None,
+    typer.Option(
+        help="What to send about how linked columns vary: off sends nothing, diagonal each "
+        "column by itself, projected random mixtures, full every pair (if not given)."
+    ),
+]
+FederationFile = Annotated[
+    Path | None,
+    typer.Option(metavar="federation.json", help="The federation's settings, if you have them."),
+]
+
+
+def _names(help: str) -> Any:
+    """An option with several names."""
+    return typer.Option(metavar="A,B,…", help=help)
+
+
+Categories = Annotated[
+    str | None, _names("Columns to read as categories, even if they hold numbers.")
 ]
 
 
@@ -59,55 +83,23 @@ def init(
     path: SiloPath,
     data: Annotated[Path, typer.Option(metavar="FILE", help="Your table.")],
     label: Annotated[str, typer.Option(metavar="COLUMN", help="Its label column.")],
-    name: Annotated[
-        str | None,
-        typer.Option(help="Your name in the federation; the folder's name if not given."),
-    ] = None,
-    classes: Annotated[
-        str | None,
-        typer.Option(metavar="A,B,…", help="The federation's classes, in its order."),
-    ] = None,
+    name: OwnName = None,
+    classes: Annotated[str | None, _names("The federation's classes, in its order.")] = None,
     meaning: Classes = None,
     missing: Missing = None,
     drop: Dropped = None,
-    ids: Annotated[
-        str | None,
-        typer.Option(metavar="A,B,…", help="Columns that identify rows; left out."),
-    ] = None,
-    numbers: Annotated[
-        str | None, typer.Option(metavar="A,B,…", help="Columns to read as numbers.")
-    ] = None,
-    categories: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B,…", help="Columns to read as categories, even if they hold numbers."
-        ),
-    ] = None,
-    dates: Annotated[
-        str | None, typer.Option(metavar="A,B,…", help="Columns to read as dates.")
-    ] = None,
-    texts: Annotated[
-        str | None, typer.Option(metavar="A,B,…", help="Columns to read as free text.")
-    ] = None,
-    scatter: Annotated[
-        Scatter | None,
-        typer.Option(
-            help="What to send about how linked columns vary: off sends nothing, diagonal each "
-            "column by itself, projected random mixtures, full every pair (if not given)."
-        ),
-    ] = None,
-    federation: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="federation.json", help="The federation's settings, if you have them."
-        ),
-    ] = None,
+    ids: Annotated[str | None, _names("Columns that identify rows; left out.")] = None,
+    numbers: Annotated[str | None, _names("Columns to read as numbers.")] = None,
+    categories: Categories = None,
+    dates: Annotated[str | None, _names("Columns to read as dates.")] = None,
+    texts: Annotated[str | None, _names("Columns to read as free text.")] = None,
+    scatter: OwnScatter = None,
+    federation: FederationFile = None,
 ) -> None:
     """Check your table, make your key, and show what will leave this machine."""
     need_flower("silo init")
     folder = _folder(path)
     kinds = {"ids": ids, "numbers": numbers, "categories": categories, "dates": dates}
-    kinds |= {"texts": texts}
     client = _client(
         _usable(folder.resolve().name if name is None else name),
         data=str(data.resolve()),
@@ -115,13 +107,17 @@ def init(
         labels=values_of_classes(meaning) or None,
         drop=tuple(drop or ()),
         missing=missing_values(missing),
-        **{kind: split_names(names) for kind, names in kinds.items() if names},
+        **{k: split_names(own) for k, own in {**kinds, "texts": texts}.items() if own},
     )
     settings = _settings(client, federation, split_names(classes))
     _check_table(client, folder, settings)
-    exact = federation is not None
-    member = _make_member(folder, client, scatter, settings if exact else None)
-    _show_leaving(member.silo, settings, exact=exact)
+    member = _make_member(folder, client, scatter, settings if federation else None)
+    show_leaving(member.silo, settings)
+    if federation is None:
+        notice(
+            "this is for a federation with the usual settings; --federation federation.json shows "
+            "it for yours."
+        )
     typer.echo(f"send {member.public_key} to the operator, who types:")
     typer.echo(f"  flic coordinator admit DIR {client.name} {member.public_key.name}")
 
@@ -195,73 +191,6 @@ def _found_classes(client: "Client") -> list[str]:
 
     texts = label_texts(read_table(Path(client.data)), client.label or "", client)
     return sort_values({text for text in texts if text is not None})
-
-
-def _show_leaving(silo: "SiloFolder", settings: "FederationSettings", *, exact: bool) -> None:
-    from flic.flower.announcement import announce
-
-    leaving = announce(silo, settings)
-    rows = [[e.what, str(list(e.shape)), str(e.num_bytes), _when(e)] for e in leaving]
-    most = "at most" if settings.sends_sums else "and nothing else"
-    table(
-        f"What leaves this machine, {most} ({silo.name})",
-        ["what", "shape", "bytes", "when"],
-        rows,
-    )
-    for when in dict.fromkeys(entry.when for entry in leaving):
-        of_all = [entry for entry in leaving if entry.when == when]
-        total = sum(entry.num_bytes for entry in of_all)
-        sure = sum(entry.num_bytes for entry in of_all if not entry.linked)
-        told = f"{total}" if sure == total else f"{sure} to {total}"
-        is_masked = settings.masks_sums and any(entry.is_in_sum for entry in of_all)
-        before = ", before masks" if is_masked else ""
-        say(f"bytes {when.removeprefix('once, ').replace('every', 'in every')}{before}: {told}")
-    if settings.sends_sums:
-        typer.echo("never: single rows and labels, column names (only keys of them), your model")
-        notice(
-            "the shapes above count all your columns. Sums contain only columns that at least "
-            f"{silo.min_holders(settings)} silos have (min_holders), and each is over at least "
-            f"{counted(silo.min_rows(settings), 'row')} (min_rows). Besides sums by class, at most "
-            f"{silo.max_numbers_per_value(settings):g} sums are sent per encoded value of your "
-            "rows (max_numbers_per_value), and likelihoods are rounded so that no row alone moves "
-            "one by more than a step: from more, rows could be computed. SECURITY.md says what is "
-            "known about this."
-        )
-        _show_who_sees(silo, settings)
-    else:
-        typer.echo(
-            "never: rows, labels, names and kinds of columns, the embedding φ and the head β, "
-            "their gradients, the private key"
-        )
-    if not exact:
-        notice(
-            "this is for a federation with the usual settings; --federation federation.json shows "
-            "it for yours."
-        )
-
-
-def _show_who_sees(silo: "SiloFolder", settings: "FederationSettings") -> None:
-    """Say whether the operator sees these sums, and what a federation of two would show."""
-    if settings.secure_sums:
-        least = silo.min_holders(settings)
-        typer.echo(
-            f"masked: the operator sees totals over {least} silos or more, not yours. A masked "
-            "number has 16 bytes, and there is one for every linked column of any silo."
-        )
-        notice(
-            f"in a federation of fewer than {least} silos this silo tells no sums: of two, each "
-            "reads the other's sums from the total. Before the first run, compare and trust the "
-            "others' keys: flic silo trust"
-        )
-    else:
-        notice(
-            "this federation was made with --no-secure-sums: its operator sees all sums above as "
-            "they are, class means and covariances of your rows."
-        )
-
-
-def _when(entry: "Leaving") -> str:
-    return entry.when + (f", if {entry.linked} columns are linked" if entry.linked > 1 else "")
 
 
 @app.command()

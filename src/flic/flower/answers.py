@@ -10,21 +10,22 @@ RUN/answers.json   digests of the requests that were answered, by step; the figu
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from flic.digests import digest_of, digest_of_arrays
 from flic.engine.engine import EVALUATE
 from flic.errors import FederationError
 from flic.files import write_json
 from flic.flower.pooling import FIRST, LAST, SUMS
+from flic.methods.linked.linked import UPLOAD
 from flic.methods.protocol import ServerState
-from flic.settings import damaged, read_object
+from flic.settings import read_model
 
 FILE = "answers.json"
 
 #: Steps where columns are linked: the only ones, in this order.
-LINKED = (*(f"prepare {round}" for round in range(FIRST, LAST + 1)), f"{EVALUATE} {LAST}")
-_ANEW = LINKED.index(f"prepare {SUMS + 1}")  # from here on if a silo fails
+LINKED = (*(f"{UPLOAD} {round}" for round in range(FIRST, LAST + 1)), f"{EVALUATE} {LAST}")
+_ANEW = LINKED.index(f"{UPLOAD} {SUMS + 1}")  # from here on if a silo fails
 
 
 class _Answered(BaseModel):
@@ -45,11 +46,7 @@ class Answers:
 
     def __init__(self, folder: Path, silo: str) -> None:
         self._path, self._silo = folder / FILE, silo
-        try:
-            found = read_object(self._path) if self._path.exists() else {}
-            self._known = _Answered.model_validate(found)
-        except ValidationError as error:
-            raise damaged(self._path, error) from error
+        self._known = read_model(_Answered, self._path) or _Answered()
 
     def requests(self, step: str) -> list[str]:
         """Digests of the requests that were answered in a step."""

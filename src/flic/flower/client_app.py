@@ -13,6 +13,7 @@ from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 
 from flic.errors import FlicError
+from flic.flower import visits
 from flic.flower.log import note
 from flic.flower.messages import Reply, Request, pack_reply, read_request
 from flic.flower.secure.statements import SumRequest, read_statement
@@ -52,7 +53,7 @@ def _train(silo: SiloFolder, request: Request) -> Reply:
     if request.statement:
         return _add_to_sum(silo, request)
     server = request.server
-    trained = silo.train(server, request.settings, request.stage, run=request.run)
+    trained = visits.train(silo, server, request.settings, request.stage, run=request.run)
     note(
         silo.folder,
         "trained",
@@ -68,13 +69,15 @@ def _train(silo: SiloFolder, request: Request) -> Reply:
 def _add_to_sum(silo: SiloFolder, request: Request) -> Reply:
     """One phase of a secure sum; only the last of five shows anything to anybody."""
     asked = read_statement(SumRequest, request.statement, who="a request")
-    answer, masked = silo.add_to_sum(asked, request.server, request.settings, run=request.run)
+    answer, masked = visits.add_to_sum(
+        silo, asked, request.server, request.settings, run=request.run
+    )
     note(
         silo.folder,
         "trained" if asked.phase == "unmask" else asked.phase,
         stage=asked.occasion.stage,
         round=asked.occasion.round,
-        members=asked.members or asked.occasion.roster,
+        members=asked.members or asked.occasion.invited,
     )
     update = Update(silo.name, {name: Entry(value, 1.0) for name, value in masked.items()})
     said = answer.model_dump_json(exclude_defaults=True)
@@ -82,8 +85,8 @@ def _add_to_sum(silo: SiloFolder, request: Request) -> Reply:
 
 
 def _evaluate(silo: SiloFolder, request: Request) -> Reply:
-    figures = silo.evaluate(
-        request.server, request.settings, run=request.run, holders=request.holders
+    figures = visits.evaluate(
+        silo, request.server, request.settings, run=request.run, holders=request.holders
     )
     note(silo.folder, "evaluated", round=request.server.round, figures=figures)
     return Reply(request.server.round, Update(silo.name, {}), figures)

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from flic.data.task import Classification, Regression, Task, TaskName
 from flic.method_settings import MethodSettings, refuse_endless
 from flic.methods import METHODS, build_method, own_methods
-from flic.methods.protocol import Method, Population
+from flic.methods.protocol import Method, Population, Step
 from flic.settings import Section, merge, validated
 from flic.silos.fit_settings import NETWORK
 
@@ -156,6 +156,12 @@ class FederationSettings(Section):
         """The method as the coordinator knows it: other facts about silos are theirs."""
         population = Population(0, self.common_task, self.max_features, 0, spaces={})
         return build_method(self.method, self.method_settings, population, seed=self.seed)
+
+    def programme(self, rounds: int) -> list[Step]:
+        """The steps that silos are asked for; they prepare networks by themselves, on joining."""
+        final = self.method_settings.training.final_round
+        steps = self.coordinated_method().programme(rounds, final_round=final)
+        return [step for step in steps if (step.sends if self.sends_sums else step.round > 0)]
 
     @property
     def common_task(self) -> Task:

@@ -39,10 +39,9 @@ class LinkedRules(Rules):
 
     def programme(self) -> list[Step]:
         """A round of keys before those of the method; clients are measured after the last."""
-        uploads = [step for step in self.method.programme(0, final_round=False) if step.sends]
-        uploads[-1] = replace(uploads[-1], measured="always")
-        keys = replace(uploads[0], round=FIRST)
-        return [keys, *uploads]
+        uploads = super().programme()
+        keys, last = replace(uploads[0], round=FIRST), replace(uploads[-1], measured="always")
+        return [keys, *uploads[:-1], last]
 
     def initial(self) -> ServerState:
         return ServerState(FIRST, {})

@@ -82,9 +82,9 @@ def pin(folder: Path, lines: Mapping[str, str]) -> None:
     write_json(folder / FILE, {**known, **lines})
 
 
-def refuse_strangers(silo: str, roster: list[str], pinned: Mapping[str, str]) -> None:
+def refuse_strangers(silo: str, invited: list[str], pinned: Mapping[str, str]) -> None:
     """Refuse a sum with silos whose keys were not pinned."""
-    strangers = ", ".join(map(repr, sorted({*roster} - {*pinned})))
+    strangers = ", ".join(map(repr, sorted({*invited} - {*pinned})))
     if strangers:
         raise FederationError(
             f"silo {silo!r} is asked for a secure sum with {strangers[:200]}, whose keys it "

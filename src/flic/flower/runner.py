@@ -13,11 +13,11 @@ from flic.flower.coordinator_folder import Coordinator
 from flic.flower.exchange import Asked, Reply, SumPhase
 from flic.flower.federation_settings import NUMBER_BYTES
 from flic.flower.log import note
-from flic.flower.pooling import FIRST, KEY_BYTES
+from flic.flower.pooling import KEY_BYTES
 from flic.flower.rules import is_evaluation
+from flic.flower.secure.contribution import SumLayout
 from flic.flower.secure.pooled_sum import PooledSum
 from flic.flower.secure.statements import Occasion
-from flic.flower.secure_rules import SecureRules
 from flic.methods.protocol import ServerState, Stage, Step, Update
 from flic.notation import are, counted
 
@@ -76,8 +76,9 @@ class SiloRunner(ABC):
         Raises:
             FederationError: no quorum again and again.
         """
-        if isinstance(self._rules, SecureRules) and server.round > FIRST:
-            return self._secure_work(self._rules, stage, server, names)
+        layout = self._rules.sum_layout(server.round)
+        if layout is not None:
+            return self._secure_work(layout, stage, server, names)
         asked = self.ask(stage.name, server, names)
         absent = self._away() | asked.absent
         sound, refused = self._judged(stage, server, asked)
@@ -97,23 +98,22 @@ class SiloRunner(ABC):
         return Work(updates, losses, sum(sent.values()), facts)
 
     def _secure_work(
-        self, rules: SecureRules, stage: Stage, server: ServerState, names: Sequence[str]
+        self, layout: SumLayout, stage: Stage, server: ServerState, names: Sequence[str]
     ) -> Work | None:
         """One sum of these silos under masks; None if too few were left for it."""
-        layout = rules.sum_layout(server.round)
         occasion = Occasion(
             run=self.coordinator.run,
             round=server.round,
             stage=stage.name,
             attempt=secrets.token_hex(16),
-            roster=sorted(names),
+            invited=sorted(names),
             union=list(layout.union),
         )
 
         def ask(phase: SumPhase) -> Asked:
             return self.ask(stage.name, server, sorted(phase.statements), phase)
 
-        one = PooledSum(occasion, layout, ask, fewest=rules.fewest[0])
+        one = PooledSum(occasion, layout, ask, fewest=self._rules.fewest[0])
         update = one.run()
         members, absent = one.members, self._away() | one.absent
         for name, why in one.refused.items():
@@ -122,7 +122,7 @@ class SiloRunner(ABC):
             self._repeat(server.round, update, {**absent, **one.refused})
             return None
         self._tries = 0
-        rules.take(members, update, server.round)
+        self._rules.take(members, update, server.round)
         # Who fails once its numbers have arrived is counted all the same.
         absent, refused = (
             {name: why for name, why in own.items() if name not in members}

@@ -47,8 +47,9 @@ class SecureRules(LinkedRules):
         """Silos whose keys say what is linked."""
         return self._first() or self.members
 
-    def sum_layout(self, round: int) -> SumLayout:
-        """The numbers of a round of sums."""
+    def sum_layout(self, round: int) -> SumLayout | None:
+        if round == FIRST:  # keys are of no row
+            return None
         return SumLayout(self.settings, round, tuple(self.pooling.union(self._pool)))
 
     def take(self, names: Sequence[str], update: Update, round: int) -> None:

@@ -18,7 +18,7 @@ from flic.flower.sums_form import SPACE
 from flic.method_settings import LinkedConfig
 from flic.methods.flic.algorithm import Flic
 from flic.methods.linked.disclosure import ValuesOfMap, told_detail, told_of_map
-from flic.methods.linked.linked import Linked
+from flic.methods.linked.linked import UPLOAD, Linked
 from flic.methods.linked.linked_client import LinkedClient
 from flic.methods.linked.sums import SENT
 from flic.methods.protocol import ServerState, Stack, Update, VisitContext
@@ -43,7 +43,7 @@ class SiloEngine:
         self.engine = Engine.of(settings.method, own, data, seed=settings.seed)
 
     @cached_property
-    def known(self) -> Named:
+    def expected_shared(self) -> Named:
         """The shared part as the settings make it."""
         return self._settings.coordinated_method().init_server().shared
 
@@ -54,7 +54,7 @@ class SiloEngine:
 
     def refuse_other_shared(self, server: ServerState) -> None:
         """Refuse a shared part of other tensors than the settings make."""
-        refuse_other_shared(self.client.name, server.shared, self.known)
+        refuse_other_shared(self.client.name, server.shared, self.expected_shared)
 
     def prepared(self, server: ServerState) -> Named:
         """Private parameters before a first visit: φ_i fitted to the anchors as they are now."""
@@ -219,10 +219,10 @@ class LinkedSiloEngine:
         name = self.client.name
         if server.round == FIRST:
             return VisitResult(Update(name, {}), {}, self.client.schema.features)
-        [update] = self._engine(server).do(Job("prepare", server, (name,), [{}])).updates
+        [update] = self._engine(server).do(Job(UPLOAD, server, (name,), [{}])).updates
         return VisitResult(update, {}, self._linked(server) if server.round == SUMS else ())
 
-    def known(self, server: ServerState) -> LinkedClient:
+    def linked_client(self, server: ServerState) -> LinkedClient:
         """The silo's view of linked columns after the last round, its model included."""
         self._refuse_other_shared(server)
         return LinkedClient(self.method(server).agreed, server.shared, self.client)

@@ -210,7 +210,7 @@ class SiloRun:
         """Private parameters after a round, which must be of the silo's own network."""
         tensors = self._tensors(round)
         private, shared = (stripped(part, tensors) for part in ("private.", "shared."))
-        wrong = unlike_forms(silo.new(), private) + unlike_forms(silo.known, shared)
+        wrong = unlike_forms(silo.new(), private) + unlike_forms(silo.expected_shared, shared)
         if wrong:
             raise _damaged(_state(self.folder, round), misfit(", ".join(wrong)))
         return private

@@ -63,7 +63,7 @@ class SumVisit:
         make: Callable[[], Update],
     ) -> SumAnswer:
         """The silo's numbers, made and put aside; keys for their sum, and what they are."""
-        one.refuse_roster(occasion)
+        one.refuse_invited(occasion)
         keys, features = self._keys_in(layout), self.run.client.schema.features
         if [features[i] for i in linked] != keys:
             raise FederationError(

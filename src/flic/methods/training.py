@@ -69,7 +69,7 @@ class NetworkTraining(Method):
         self.seed = seed
         self.dtype = dtype
         rule = personalisation(self.rule_name or settings.training.personalisation)
-        self.rule = rule.told(settings.training)
+        self.rule = rule.with_settings(settings.training)
         has_hidden = settings.model.hidden_layer if self.hidden_layer is None else self.hidden_layer
         self.model = SplitModel(
             settings.embedding.latent_dim,

@@ -56,7 +56,7 @@ class PooledSum:
     def run(self) -> Update | str:
         """The sum as one update; or the reason why it came to nothing, and none of it was read."""
         try:
-            num_invited = len(self.occasion.roster)
+            num_invited = len(self.occasion.invited)
             self._refuse_few(num_invited, self._fewest, "are there", "min_holders and quorum")
             adverts = self._adverts()
             sealed = self._shares(adverts)
@@ -71,7 +71,7 @@ class PooledSum:
     # ---- phases --------------------------------------------------------------------------
 
     def _adverts(self) -> dict[str, Advert]:
-        answers = self._answers("advertise", {name: {} for name in self.occasion.roster})
+        answers = self._answers("advertise", {name: {} for name in self.occasion.invited})
         found: dict[str, Advert] = {}
         for name, (answer, _) in answers.items():
             if answer.advert is None or answer.advert.name != name:

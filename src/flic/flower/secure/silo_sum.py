@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
@@ -44,7 +44,7 @@ from flic.flower.secure.statements import (
     num_signed,
     sign_list,
 )
-from flic.settings import damaged, read_object
+from flic.settings import damaged, read_model
 
 STATE, NUMBERS = "sum.json", "sum.safetensors"
 
@@ -220,13 +220,13 @@ class SiloSum:
 
     # ---- refusals ------------------------------------------------------------------------
 
-    def refuse_roster(self, occasion: Occasion) -> None:
+    def refuse_invited(self, occasion: Occasion) -> None:
         """Refuse a sum with strangers, or of few."""
-        name, roster, least = self.silo.name, occasion.roster, self.silo.min_holders
-        refuse_strangers(name, roster, self.silo.peers)
-        if name not in roster or len({*roster}) < len(roster) or len(roster) < least:
+        name, invited, least = self.silo.name, occasion.invited, self.silo.min_holders
+        refuse_strangers(name, invited, self.silo.peers)
+        if name not in invited or len({*invited}) < len(invited) or len(invited) < least:
             raise FederationError(
-                f"silo {name!r} is asked for a sum of {len(roster)} silos; expected itself and "
+                f"silo {name!r} is asked for a sum of {len(invited)} silos; expected itself and "
                 f"others, {least} at least (min_holders): in a sum of fewer, a silo's part could "
                 "be read by the others. Wait for more silos, or lower min_holders in silo.toml."
             )
@@ -240,7 +240,7 @@ class SiloSum:
                 "twice; expected each silo's once. Start the sum again."
             )
         for advert in adverts:
-            line = self.silo.peers.get(advert.name) if advert.name in occasion.roster else None
+            line = self.silo.peers.get(advert.name) if advert.name in occasion.invited else None
             if line is None or not advert.is_of(line, occasion):
                 raise FederationError(
                     f"silo {self.silo.name!r} is sent keys in the name of {advert.name[:40]!r} "
@@ -279,11 +279,7 @@ class SiloSum:
 
     def _at(self, phase: Phase, occasion: Occasion) -> _UnderWay:
         """The state of the sum, if this phase of it is the next."""
-        path = self.folder / STATE
-        try:
-            known = _UnderWay.model_validate(read_object(path)) if path.exists() else None
-        except ValidationError as error:
-            raise damaged(path, error) from error
+        known = read_model(_UnderWay, self.folder / STATE)
         if known is None or known.occasion != occasion or known.next != phase:
             order = ", ".join(PHASES)
             raise FederationError(

@@ -36,7 +36,7 @@ class Occasion(_Strict):
     round: int
     stage: str
     attempt: Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
-    roster: list[str]  # names of the silos that are invited
+    invited: list[str]  # names of silos
     union: list[str] = []  # keys of all linked columns, in the round of their sums
 
     @property

@@ -54,6 +54,9 @@ from flic.methods.protocol import (
 from flic.networks.base import Embedding
 from flic.shapes import Named, under
 
+UPLOAD = "prepare"
+"""The name of the only stage."""
+
 LEAN = 1.0
 """Weight of the pooled cv_scores in each tuning group, as a number of clients."""
 
@@ -120,12 +123,12 @@ class Linked(Method):
 
     @property
     def stages(self) -> dict[str, Stage]:
-        return {"prepare": Stage("prepare", self.prepare, self.aggregate, sums=True)}
+        return {UPLOAD: Stage(UPLOAD, self.prepare, self.aggregate, sums=True)}
 
     def programme(self, rounds: int, *, final_round: bool) -> list[Step]:
         """Three uploads and an evaluation, without rounds."""
         del rounds, final_round
-        uploads = [Step("prepare", t, (*self.stages.values(),), "never") for t in (-2, -1, 0)]
+        uploads = [Step(UPLOAD, t, (*self.stages.values(),), "never") for t in (-2, -1, 0)]
         return [*uploads, Step("evaluate", 1, measured="always")]
 
     def prepare(self, context: VisitContext) -> Visit:

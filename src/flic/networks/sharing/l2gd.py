@@ -21,7 +21,7 @@ class L2GD(Rule):
     name: ClassVar[str] = "l2gd"
     mix: float = 0.5  # ω
 
-    def told(self, settings: TrainingConfig) -> "L2GD":
+    def with_settings(self, settings: TrainingConfig) -> "L2GD":
         return L2GD(settings.l2gd_mix)
 
     def shared_names(self, names: Collection[str]) -> set[str]:

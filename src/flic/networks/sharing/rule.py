@@ -22,7 +22,7 @@ class Rule(ABC):
     #: Whether a separate phase trains the shared part after the local steps (step 13).
     has_shared_phase: ClassVar[bool] = True
 
-    def told(self, settings: TrainingConfig) -> "Rule":
+    def with_settings(self, settings: TrainingConfig) -> "Rule":
         """The rule under these settings."""
         del settings
         return self

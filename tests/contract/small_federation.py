@@ -1,4 +1,4 @@
-"""A federation with telling sizes, and what tests compare of a run on it.
+"""A small federation of sizes that are all different, and what tests compare of a run on it.
 
 No number of rows or features equals any size of the networks below, so that a tensor with such
 a dimension gives itself away. Nobody holds the last class. "METHOD on responses" stands for the
