@@ -42,7 +42,7 @@ COLUMNS = {
 }
 ROWS = {"north": 44, "south": 61, "east": 37}
 NODES = {"north": 101, "south": 102, "east": 103}
-MORE_NODES = {"west": 104, "centre": 105, "island": 106}
+MORE_NODES = {"west": 104, "centre": 105, "island": 106, "coast": 107}
 ALL_NODES = {**NODES, **MORE_NODES}
 FIVE = ["centre", "east", "north", "south", "west"]
 

@@ -20,7 +20,6 @@ from flic.flower.ops.benchmark import simulated
 from flic.flower.pinned_keys import pin, pinned_peers
 from flic.flower.secure.fixed_point import STEP
 from flic.flower.secure.statements import Advert, SumRequest
-from flic.flower.sums_history import smallest_group
 from hospitals import (
     FIVE,
     NODES,
@@ -36,6 +35,7 @@ from hospitals import (
 )
 
 LINKED = {"method": "linked", "network": {"linked": WIDE_OPEN}, "salt": SALT}
+SEVEN = sorted([*FIVE, "coast", "island"])
 PHASES = ["advertise", "share", "mask", "agree", "unmask"]
 
 
@@ -612,7 +612,7 @@ def test_a_silo_looks_at_its_own_numbers_before_they_are_masked(secure):
 def again(place, names):
     """A second federation of some of the silos, with the same rows."""
     root = place.folder.parent
-    found = make_here(root, frames={}, names=names, deadline_s=0.1, **LINKED)
+    found = opened(make_here(root, frames=alike_frames(names), names=names, deadline_s=0.1, **LINKED))
     return found
 
 
@@ -622,7 +622,7 @@ def test_a_second_sum_without_one_silo_is_refused(secure):
     without = again(place, [name for name in FIVE if name != "west"])
     with pytest.raises(FederationError, match="Tried 3 times"):
         without.go()
-    assert "it would show the part of west alone" in failures(without, "east")[-1]
+    assert "without, or with, west; expected the same silos" in failures(without, "east")[-1]
     assert [r["round"] for r in records(without)] == [-3]
 
 
@@ -643,7 +643,7 @@ def test_a_second_sum_with_one_more_is_refused_and_with_other_rows_is_not(secure
     grown = make_here(root, frames=alike_frames(["west"]), names=more, deadline_s=0.1, **LINKED)
     with pytest.raises(FederationError, match="Tried 3 times"):
         opened(grown).go()
-    assert "would show the part of west alone" in failures(grown, "east")[-1]
+    assert "without, or with, west; expected the same silos" in failures(grown, "east")[-1]
     for name in names:
         frame = alike(name, 90)
         frame = frame.assign(age=frame["age"] + 3, pulse=frame["pulse"] + 2)
@@ -669,36 +669,31 @@ def test_within_a_run_a_second_try_with_another_set_is_refused(secure):
     place.grid.away = {"west"}
     with pytest.raises(FederationError, match="Tried 3 times"):
         place.go()
-    assert "show the part of west alone" in failures(place, "east")[-1]
+    assert "without, or with, west; expected the same silos" in failures(place, "east")[-1]
     place.grid.away, place.grid.change = set(), lambda name, round, content: content
     place.go()
     assert records(place)[-1]["active"] == FIVE
 
 
-REVEALED = {
-    "one": (["abcde"], 0),
-    "of two": (["ab"], 2),
-    "less one": (["abcde", "abcd"], 1),
-    "less three": (["abcdef", "abc"], 0),
-    "three sums": (["abcdefghi", "abcdef", "abcghi"], 0),
-    "any two differ by three or more": (["abcd", "aefg", "abcdefg"], 1),
-}
+def test_sums_of_parts_are_refused_that_would_leave_one_silo_of_the_whole(secure):
+    """All seven, less three, less three others: nobody who is in two of the sums sees the third."""
+    whole = secure(SEVEN, deadline_s=0.1)
+    whole.go(2)
+    for part in (SEVEN[:3], SEVEN[3:6]):
+        of_part = again(whole, part)
+        with pytest.raises(FederationError, match="Tried 3 times"):
+            of_part.go(2)
+        assert "expected the same silos as before" in failures(of_part, part[0])[-1]
 
 
-@pytest.mark.parametrize("what", REVEALED)
-def test_every_group_that_sums_tell_apart_has_enough_members(what):
-    sets, few = REVEALED[what]
-    assert len(smallest_group([frozenset(own) for own in sets], 3)) == few
-    # Fewest silos that weights of the sums leave, by brute force.
-    assert (fewest_left(sets) >= 3) == (few == 0)
-
-
-def fewest_left(sets):
-    names = sorted({*"".join(sets)})
-    rows = np.array([[name in own for name in names] for own in sets], float)
-    weights = np.array(np.meshgrid(*[np.arange(-3, 4)] * len(sets))).reshape(len(sets), -1).T
-    left = (np.abs(weights @ rows) > 1e-9).sum(1)
-    return left[left > 0].min()
+def test_parts_come_first_and_their_whole_is_refused(secure):
+    parts = secure(SEVEN[:3], frames=alike_frames(SEVEN), deadline_s=0.1)
+    parts.go(2)
+    again(parts, SEVEN[3:6]).go(2)
+    whole = again(parts, SEVEN)
+    with pytest.raises(FederationError, match="Tried 3 times"):
+        whole.go(2)
+    assert [r["round"] for r in records(whole)] == [-3]
 
 
 def test_pins_are_of_a_list_with_one_s_own_key_and_change_for_nobody(secure, tmp_path):

@@ -4,8 +4,8 @@ Sums of two tables that differ by one row differ by that row, and so do those of
 therefore keeps a digest of every cell that its sums were of, in its own folder, and refuses to tell
 sums of rows that differ from those behind any earlier sum by a few.
 
-With secure sums a silo also keeps who else was behind each sum: two sums over almost the same silos
-differ by the part of one (`refuse_subtraction`).
+With secure sums a silo also keeps who else was behind each sum: sums over several sets of silos can
+show the part of one (`refuse_subtraction`).
 
 SILO/told/RUN.safetensors   digests of cells by row and feature, the class of each row, and the
                             members behind each sum that was unmasked
@@ -14,7 +14,7 @@ SILO/told/secret            the key of all digests: without it nobody can tell w
 
 import json
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -80,27 +80,30 @@ class SumsHistory:
     def refuse_subtraction(
         self, run: str, step: str, behind: Mapping[str, frozenset[str]], *, least: int
     ) -> None:
-        """Refuse to unmask a sum that shows few silos beside those unmasked before.
+        """Refuse to unmask a sum over other silos than an earlier one of the same rows.
 
-        Numbers that can be made of several sums over the same rows are weighted sums of the sums.
-        All silos that are in the same ones of them have the same weight. So if every group of
-        silos that the sums tell apart has `least` members, no weights leave fewer than `least` of
-        them: a silo's part cannot be had by subtraction, of two sums or of many.
+        Sums over several sets show the part of one silo, though each silo finds its own ones
+        harmless: of seven, all less three less three others leave one, and nobody but that one is
+        in all of them or none. A silo knows of no sums that it is not in. So each is in sums of one
+        set alone: those of all silos are then of sets without a common member, and whatever is made
+        of them by adding and subtracting has all of a set or nobody of it.
 
         Args:
             run: the run.
             step: the round whose sum it is; only sums of the same numbers can be subtracted.
             behind: the members behind all that the silo adds, and behind each part of it.
-            least: members that every group must have.
+            least: members that every set must have.
         """
         for label, members in behind.items():
             before = self._sets_before(run, step, label, least)
-            if few := smallest_group([*before, members], least):
+            apart = frozenset[str]().union(*(members ^ own for own in before))
+            if apart or len(members) < least:
                 raise FederationError(
                     f"silo {self._silo!r} is asked to unmask a sum of {len(members)} silos and "
-                    f"was in sums of the same rows with others; beside these it would show the "
-                    f"part of {', '.join(few)[:200]} alone; expected the same silos as before, or "
-                    f"{least} others at least (min_holders). Begin with the same silos."
+                    f"was in a sum of the same rows without, or with, "
+                    f"{', '.join(sorted(apart))[:200] or 'nobody else'}; expected the same silos "
+                    f"as before, {least} at least (min_holders), since sums over different sets "
+                    "can show the part of one silo. Begin with the same silos."
                 )
 
     def keep_sets(self, run: str, step: str, behind: Mapping[str, frozenset[str]]) -> None:
@@ -235,16 +238,6 @@ class SumsHistory:
             "folder's own. Earlier versions kept rows readable: remove the file once no federation "
             "can be compared with that run, or put the right secret beside it."
         )
-
-
-def smallest_group(sets: Iterable[frozenset[str]], least: int) -> list[str]:
-    """The smallest group of silos that sets tell apart; nobody if all have `least` members."""
-    sets = [*sets]
-    groups: dict[tuple[bool, ...], list[str]] = {}
-    for name in sorted(frozenset[str]().union(*sets)):
-        groups.setdefault(tuple(name in own for own in sets), []).append(name)
-    few = min(groups.values(), key=len, default=[])
-    return few if len(few) < least else []
 
 
 def _digest_of_rows(client: ClientData, key: bytes) -> str:
