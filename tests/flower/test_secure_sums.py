@@ -15,7 +15,7 @@ from flic.errors import FederationError
 from flic.flower import visits
 from flic.flower.keys import create_pair, read_private, read_public
 from flic.flower.log import events
-from flic.flower.messages import read_request
+from flic.flower.messages import pack_request, read_request
 from flic.flower.ops.benchmark import simulated
 from flic.flower.pinned_keys import pin, pinned_peers
 from flic.flower.secure.fixed_point import STEP
@@ -500,6 +500,29 @@ def test_shares_unmask_a_member_s_own_mask_or_a_failed_one_s_masks_with_others(s
         for peer, share in shares.items():
             own, of_mask = kept[name][peer]
             assert share == (of_mask if peer == "east" else own)
+
+
+def test_different_shared_parts_to_different_silos_are_not_added_up(secure):
+    """Others are sent units in which all their rows are alike: the sum would be north's own."""
+    place = secure(deadline_s=0.1)
+    ask = place.grid.ask
+
+    def lie(name, message):
+        request = read_request(message.content)
+        server = request.server
+        if name != "north" and server.round == -1 and "links.places" in server.shared:
+            shared = dict(server.shared)
+            shared["moments.linked.linear.variance"] = shared[
+                "moments.linked.linear.variance"
+            ].new_full((2,), 1e20)
+            message.content = pack_request(replace(request, server=replace(server, shared=shared)))
+        return ask(name, message)
+
+    place.grid.ask = lie
+    with pytest.raises(FederationError, match="0 silos sent masked numbers"):
+        place.go()
+    assert "that both were sent the same pooled sums" in failures(place, "east")[-1]
+    assert [r["round"] for r in records(place)] == [-3, -2]
 
 
 def test_a_plain_request_is_refused_where_masks_were_agreed(secure):

@@ -28,12 +28,17 @@ class SumVisit:
     history: SumsHistory
 
     def answer(
-        self, asked: SumRequest, linked: Sequence[int], make: Callable[[], Update]
+        self,
+        asked: SumRequest,
+        shared: Named,
+        linked: Sequence[int],
+        make: Callable[[], Update],
     ) -> tuple[SumAnswer, Named]:
         """The silo's answer in a phase, and its masked numbers.
 
         Args:
             asked: the request.
+            shared: the shared part, which the first phase alone has.
             linked: places of the silo's features that are linked, as the first phase has them.
             make: function that makes the silo's update; called in the first phase alone.
         """
@@ -41,9 +46,10 @@ class SumVisit:
         one = SiloSum(self.run.folder, self.silo)
         layout = SumLayout(self.run.settings, occasion.round, tuple(occasion.union))
         if asked.phase == "advertise":
-            return self._advertise(one, layout, occasion, linked, make), {}
+            keys = self._linked_keys(layout, linked)
+            return self._advertise(one, layout, occasion, shared, keys, make), {}
         if asked.phase == "share":
-            return one.share(occasion, asked.adverts), {}
+            return one.share(occasion, asked.adverts, layout), {}
         if asked.phase == "mask":
             masked = one.mask(occasion, asked.shares, layout)
             self.run.keep_to_itself(layout.in_own_columns(one.kept(), self._keys_in(layout)))
@@ -59,17 +65,12 @@ class SumVisit:
         one: SiloSum,
         layout: SumLayout,
         occasion: Occasion,
-        linked: Sequence[int],
+        shared: Named,
+        keys: Sequence[str],
         make: Callable[[], Update],
     ) -> SumAnswer:
         """The silo's numbers, made and put aside; keys for their sum, and what they are."""
         one.refuse_invited(occasion)
-        keys, features = self._keys_in(layout), self.run.client.schema.features
-        if [features[i] for i in linked] != keys:
-            raise FederationError(
-                f"silo {self.run.name!r} is told that {len(linked)} of its features are linked, "
-                f"and {len(keys)} are among those of all silos; expected the same. Begin a new run."
-            )
         update = make()
         if wrong := wrong_in_sum(update, 1):
             raise FederationError(
@@ -77,7 +78,8 @@ class SumVisit:
                 "sent."
             )
         contents = layout.contents(update, keys, self.silo.min_holders)
-        return one.advertise(occasion, contents, layout.own(update, keys))
+        own, sent = layout.own(update, keys), layout.sent(shared, keys)
+        return one.advertise(occasion, contents, own, sent)
 
     def _unmask(self, one: SiloSum, layout: SumLayout, asked: SumRequest) -> SumAnswer:
         """Shares that take the masks off a sum whose members the silo signed."""
@@ -104,6 +106,16 @@ class SumVisit:
         least = self.silo.min_holders
         self.history.refuse_subtraction(run, _step(occasion), behind, least=least)
         return behind
+
+    def _linked_keys(self, layout: SumLayout, linked: Sequence[int]) -> list[str]:
+        """Keys of the features that are linked, if the request says twice the same of them."""
+        keys, features = self._keys_in(layout), self.run.client.schema.features
+        if [features[i] for i in linked] != keys:
+            raise FederationError(
+                f"silo {self.run.name!r} is told that {len(linked)} of its features are linked, "
+                f"and {len(keys)} are among those of all silos; expected the same. Begin a new run."
+            )
+        return keys
 
     def _keys_in(self, layout: SumLayout) -> list[str]:
         """Keys of the silo's features that are linked, in its own order."""

@@ -71,7 +71,9 @@ def add_to_sum(
         engine, begins = silo.linked_engine(own.client, settings), asked.phase == "advertise"
         linked = engine.positions(server) if begins else []
         visit = SumVisit(own, peer, silo.history)
-        return visit.answer(asked, linked, lambda: _prepare(silo, own, server).update)
+        return visit.answer(
+            asked, server.shared, linked, lambda: _prepare(silo, own, server).update
+        )
 
 
 def evaluate(

@@ -14,14 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flic.digests import digest_of, digest_of_arrays
 from flic.errors import FederationError
 from flic.flower.federation_settings import FederationSettings
-from flic.flower.pooling import SUMS, linked_method, round_of
+from flic.flower.pooling import POSITIONS, SUMS, linked_method, round_of
 from flic.flower.secure.statements import Contents
 from flic.flower.sums_form import LINEAR, MAPPED, SumsForm
 from flic.methods.linked.sums import Moments
 from flic.methods.protocol import Entry, Update
-from flic.shapes import Named
+from flic.shapes import Named, under
 
 _WEIGHT = "weight of "
 _BY_CLASS = (f"{MAPPED}count", f"{MAPPED}total")
@@ -73,7 +74,7 @@ class SumLayout:
         classes = counts[0].sum(1).nonzero().flatten().tolist() if counts else []
         return Contents(
             names=sorted(update.entries),
-            columns=sorted(place[key] for key in keys) if self.is_of_columns else [],
+            columns=sorted(place[key] for key in keys),
             classes=classes,
             min_holders=min_holders,
         )
@@ -87,6 +88,39 @@ class SumLayout:
         there = [place[key] for key in keys] + [len(self.union)] * self._form.responses
         whole = self._form.unpacked(tensors, LINEAR, apart=True)
         return self._form.packed(whole.at(torch.tensor(there, dtype=torch.int64)))
+
+    # ---- what silos are sent -------------------------------------------------------------
+
+    def sent(self, shared: Named, keys: Sequence[str]) -> dict[str, np.ndarray]:
+        """The shared part as a silo was sent it, its columns in the order of all silos'."""
+        found = {name: value for name, value in shared.items() if name != POSITIONS}
+        place = {key: i for i, key in enumerate(self.union)}
+        found |= self._linear(found, sorted(range(len(keys)), key=lambda i: place[keys[i]]))
+        return {name: value.numpy() for name, value in found.items()}
+
+    def in_common(
+        self, sent: Mapping[str, np.ndarray], own: Sequence[int], other: Sequence[int]
+    ) -> str:
+        """Digest of the sums and settings that two silos of these columns were both sent.
+
+        Whoever sends silos different ones chooses what each adds: if all but one of them add what
+        is known beforehand, the sum is that one's.
+        """
+        tensors = {name: torch.from_numpy(value) for name, value in sent.items()}
+        found = {n: v for n, v in tensors.items() if not n.startswith("moments.")}
+        if own and other:
+            found |= under(MAPPED, tensors)
+            found |= self._linear(tensors, [i for i, c in enumerate(own) if c in {*other}])
+        arrays = {name: found[name].numpy() for name in sorted(found)}
+        return digest_of([self.settings.agreement, digest_of_arrays(arrays)])
+
+    def _linear(self, tensors: Named, chosen: Sequence[int]) -> Named:
+        """Sums of some of the columns of which there are sums, and of a response."""
+        if f"{LINEAR}total" not in tensors:
+            return {}
+        whole = self._form.unpacked(tensors, LINEAR, apart=True)
+        last = range(whole.total.shape[1] - self._form.responses, whole.total.shape[1])
+        return self._form.packed(whole.at(torch.tensor([*chosen, *last], dtype=torch.int64)))
 
     # ---- who adds to what ----------------------------------------------------------------
 

@@ -65,6 +65,7 @@ def opened(
     if len(found) != 2 * SEED_BYTES:
         raise FederationError(
             f"the shares {direction} cannot be opened; expected those that this peer encrypted for "
-            "this sum. Somebody changed or exchanged them: ask the operator."
+            "this sum, and that both were sent the same pooled sums. Somebody changed or exchanged "
+            "them: ask the operator."
         )
     return found[:SEED_BYTES], found[SEED_BYTES:]

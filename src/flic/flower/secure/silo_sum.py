@@ -1,7 +1,7 @@
 """A silo's part of a secure sum, phase by phase, each of them once.
 
 RUN/sum.json          keys and seeds of the sum that is under way, and what peers said
-RUN/sum.safetensors   the silo's own numbers, and those that it keeps to itself
+RUN/sum.safetensors   the silo's own numbers, those that it keeps to itself, and what it was sent
 
 Every phase is answered in a process of its own, so that what the next one needs lies in the run's
 folder. Keys and seeds are gone once they are used.
@@ -45,11 +45,14 @@ from flic.flower.secure.statements import (
     sign_list,
 )
 from flic.settings import damaged, read_model
+from flic.shapes import stripped
 
 STATE, NUMBERS = "sum.json", "sum.safetensors"
 
 MASKED = "masked"
 """Name of the masked numbers among the tensors of an answer."""
+
+_SENT = "sent "
 
 
 class _UnderWay(BaseModel):
@@ -86,7 +89,13 @@ class SiloSum:
 
     # ---- phases --------------------------------------------------------------------------
 
-    def advertise(self, occasion: Occasion, contents: Contents, numbers: np.ndarray) -> SumAnswer:
+    def advertise(
+        self,
+        occasion: Occasion,
+        contents: Contents,
+        numbers: np.ndarray,
+        sent: Mapping[str, np.ndarray],
+    ) -> SumAnswer:
         """Begin a sum: keys for it alone. One that was under way is given up, masks and all."""
         encryption, seeds = (
             X25519PrivateKey.generate(),
@@ -98,7 +107,7 @@ class SiloSum:
             mask=public_bytes(mask_key(seeds[0])).hex(),
             contents=contents,
         ).signed(self.silo.key, occasion)
-        self._write_numbers({"own": numbers})
+        self._write_numbers({"own": numbers, **{_SENT + n: value for n, value in sent.items()}})
         self._write(
             _UnderWay(
                 occasion=occasion,
@@ -111,7 +120,7 @@ class SiloSum:
         )
         return SumAnswer(advert=advert)
 
-    def share(self, occasion: Occasion, adverts: Sequence[Advert]) -> SumAnswer:
+    def share(self, occasion: Occasion, adverts: Sequence[Advert], layout: SumLayout) -> SumAnswer:
         """Shares of the silo's seeds for each peer, once all peers are who they say."""
         known = self._at("share", occasion)
         self._refuse_adverts(known, adverts)
@@ -122,6 +131,7 @@ class SiloSum:
             for seed in (known.self_seed, known.mask_seed)
         )
         private, name = _private(known), self.silo.name
+        common = self._in_common(known, adverts, layout)
         kept = {name: (of_own[name].hex(), of_mask[name].hex())}
         self._write(found.model_copy(update={"shares": kept}))
         sent = {
@@ -129,7 +139,7 @@ class SiloSum:
                 (of_own[peer.name], of_mask[peer.name]),
                 private,
                 bytes.fromhex(peer.encryption),
-                direction(occasion, name, peer.name),
+                direction(occasion, name, peer.name, common[peer.name]),
             ).hex()
             for peer in adverts
             if peer.name != name
@@ -146,13 +156,13 @@ class SiloSum:
                 f"silo {name!r} is sent shares of {len(shares)} others of {len(known.adverts)}; "
                 f"expected those of {needed - 1} at least, and of nobody else. Start the sum again."
             )
-        private = _private(known)
+        private, common = _private(known), self._in_common(known, [*peers.values()], layout)
         open_shares = {
             peer: opened(
                 bytes.fromhex(content),
                 private,
                 bytes.fromhex(peers[peer].encryption),
-                direction(occasion, peer, name),
+                direction(occasion, peer, name, common[peer]),
             )
             for peer, content in shares.items()
         }
@@ -213,6 +223,14 @@ class SiloSum:
         said = {a.name: a.contents for a in known.adverts if a.name in known.shares}
         every = sets_behind(said, self.silo.name)
         return {label: own & chosen for label, own in every.items() if len(own) >= least}
+
+    def _in_common(
+        self, known: _UnderWay, peers: Sequence[Advert], layout: SumLayout
+    ) -> dict[str, str]:
+        """By peer, a digest of the shared part as far as both were sent it."""
+        sent = stripped(_SENT, self._numbers())
+        own = known.own.contents.columns
+        return {peer.name: layout.in_common(sent, own, peer.contents.columns) for peer in peers}
 
     def kept(self) -> np.ndarray:
         """Numbers of the last sum that the silo kept to itself."""
@@ -333,9 +351,9 @@ def least_of(adverts: Sequence[Advert]) -> int:
     return max(advert.contents.min_holders for advert in adverts)
 
 
-def direction(occasion: Occasion, sender: str, receiver: str) -> str:
-    """Name of what one silo sends to another in a sum."""
-    return f"{occasion.digest} from {sender!r} to {receiver!r}"
+def direction(occasion: Occasion, sender: str, receiver: str, common: str) -> str:
+    """Name of what one silo sends to another in a sum; `common` digests what both were sent."""
+    return f"{occasion.digest} from {sender!r} to {receiver!r}, who were both sent {common}"
 
 
 def masked_tensor(words: np.ndarray) -> torch.Tensor:
