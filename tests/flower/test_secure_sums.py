@@ -584,6 +584,11 @@ BAD = {
         with_statement(lambda said: json.dumps(_beyond(said))),
         "would add to numbers that are none of the sum's",
     ),
+    "more silos than there are": (
+        "advertise",
+        with_statement(lambda said: json.dumps(_wanting(said, 6))),
+        "wants more silos in a sum than were asked",
+    ),
     "no shares": ("share", with_statement("{}"), "has shares for other silos"),
     "fewer numbers": ("mask", with_fewer_numbers, "expected int64"),
     "half a seed": (
@@ -596,6 +601,11 @@ BAD = {
 
 def _beyond(said):
     said["advert"]["contents"]["columns"] = [99]
+    return said
+
+
+def _wanting(said, holders):
+    said["advert"]["contents"]["min_holders"] = holders
     return said
 
 
