@@ -466,6 +466,14 @@ def test_what_was_unmasked_is_not_unmasked_again(operator):
             found.ask("east", found.told("east", phase))
 
 
+def test_keys_are_not_summed(operator):
+    found = operator()
+    told = found.told("east", "advertise")
+    keys = replace(told, server=replace(told.server, round=-3, shared={}))
+    with pytest.raises(FederationError, match="asked for a secure sum of another run or round"):
+        found.ask("east", keys, round=-3, union=[])
+
+
 def test_both_shares_of_a_silo_are_not_given(operator):
     """Asked to sign a list with the silo, and then to unmask one without it."""
     found = operator(lying("unmask", lambda request: {**request, "signatures": {}}), names=FIVE)

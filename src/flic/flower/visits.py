@@ -60,7 +60,8 @@ def add_to_sum(
     """One phase of a secure sum: what the silo says in it, and its masked numbers."""
     occasion = asked.occasion
     _refuse_other_stage(silo, occasion.stage, settings)
-    if (occasion.run, occasion.round) != (run, server.round) or not settings.masks_sums:
+    is_other = (occasion.run, occasion.round) != (run, server.round)
+    if is_other or server.round == FIRST or not settings.masks_sums:  # keys are not summed
         raise FederationError(
             f"silo {silo.name!r} is asked for a secure sum of another run or round, or where "
             "there are none; expected this one. Give coordinator and silos one version of flic."
