@@ -750,3 +750,5 @@ def test_pins_are_of_a_list_with_one_s_own_key_and_change_for_nobody(secure, tmp
     swapped = {**lines, "north": lines["south"], "south": lines["north"]}
     with pytest.raises(ConfigError, match="'north' is pinned with the key SHA256:"):
         pin(folders["east"], swapped)
+    with pytest.raises(ConfigError, match="one key under two names"):
+        pin(folders["east"], {"east": lines["east"], "west": lines["north"]})

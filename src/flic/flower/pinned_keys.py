@@ -63,7 +63,7 @@ def pin(folder: Path, lines: Mapping[str, str]) -> None:
     """Trust these silos from now on, beside those that are trusted already.
 
     Raises:
-        ConfigError: the silo itself is not among them, or one is known by another key.
+        ConfigError: the silo itself is not among them, or one is known by another key or name.
     """
     own, known = line_of(read_private(folder / "key")), pinned_peers(folder)
     if own not in lines.values():
@@ -79,7 +79,13 @@ def pin(folder: Path, lines: Mapping[str, str]) -> None:
                 f"{fingerprint(line)}; expected the same. If that silo says that it made a new "
                 f"key, remove its line from {folder / FILE} and give the command again."
             )
-    write_json(folder / FILE, {**known, **lines})
+    every = {**known, **lines}
+    if len({*every.values()}) < len(every):
+        raise ConfigError(
+            f"{folder / FILE} would have one key under two names; expected a key for each silo, or "
+            "one could count as two. Ask the operator why the name changed; remove the old line."
+        )
+    write_json(folder / FILE, every)
 
 
 def refuse_strangers(silo: str, invited: list[str], pinned: Mapping[str, str]) -> None:
