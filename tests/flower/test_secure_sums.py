@@ -653,7 +653,9 @@ def test_a_silo_looks_at_its_own_numbers_before_they_are_masked(secure):
 def again(place, names):
     """A second federation of some of the silos, with the same rows."""
     root = place.folder.parent
-    found = opened(make_here(root, frames=alike_frames(names), names=names, deadline_s=0.1, **LINKED))
+    found = opened(
+        make_here(root, frames=alike_frames(names), names=names, deadline_s=0.1, **LINKED)
+    )
     return found
 
 

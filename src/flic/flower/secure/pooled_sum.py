@@ -78,7 +78,7 @@ class PooledSum:
                 self._refuse(name, "has no keys for a secure sum, or those of another name")
             elif not self.layout.has_room_for(answer.advert.contents):
                 self._refuse(name, "would add to numbers that are none of the sum's")
-            elif answer.advert.contents.min_holders > len(self.occasion.roster):
+            elif answer.advert.contents.min_holders > len(self.occasion.invited):
                 self._refuse(name, "wants more silos in a sum than were asked (min_holders)")
             else:
                 found[name] = answer.advert
