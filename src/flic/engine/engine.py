@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
+from torch import Tensor
 
 from flic.data.client_data import FederatedData, Split
 from flic.engine.clients import Clients
@@ -86,12 +87,20 @@ class Engine:
 
     def _scores(self, job: Job) -> dict[str, Score]:
         """Scores on validation and test rows, from one pass over both."""
+        borders = {name: len(self.clients[name].validation) for name in job.names}
+        return {
+            name: Score.of(self.clients.data.task, own, y, border=borders[name])
+            for name, (own, y) in self.predicted(job).items()
+        }
+
+    def predicted(self, job: Job) -> dict[str, tuple[Tensor, Tensor]]:
+        """By client, predictions and labels of its validation rows and then its test rows."""
         data = self.clients.stacked_data(job.names)
         stack = stack_of(self.clients, self.method, job.names, job.states)
         both = [joined(c.validation, c.test) for c in data.clients]
         predicted = self.method.predict(job.server, stack, data, both)
         return {
-            client.name: Score.of(data.task, own, split.y, border=len(client.validation))
+            client.name: (own, split.y)
             for client, split, own in zip(data.clients, both, predicted, strict=True)
         }
 

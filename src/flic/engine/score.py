@@ -37,13 +37,18 @@ class Errors:
     @classmethod
     def of(cls, responses: Tensor, y: Tensor) -> "Errors":
         """Errors of predicted responses."""
-        if not len(y):
-            return cls(0.0, 0.0, 0.0, 0)
+        return cls(
+            **{name: float(own.sum()) for name, own in cls.parts(responses, y).items()}, rows=len(y)
+        )
+
+    @staticmethod
+    def parts(responses: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """Parts of each row in the sums, by their names."""
         y = y.to(torch.float64)
         error = responses[:, 0].to(torch.float64) - y
         # Equal responses have no spread, but rounding may shift their mean.
-        spread = 0.0 if (y == y[0]).all() else float((y - y.mean()).square().sum())
-        return cls(float(error.square().sum()), float(error.abs().sum()), spread, len(y))
+        spread = torch.zeros_like(y) if (y == y[:1]).all() else (y - y.mean()).square()
+        return {"squared_error": error.square(), "absolute_error": error.abs(), "spread": spread}
 
 
 KINDS, PARTS = (Hits, Errors), ("validation", "test")

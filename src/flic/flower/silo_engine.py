@@ -9,11 +9,12 @@ from torch import Tensor
 
 from flic.data.client_data import ClientData, FederatedData
 from flic.engine.clients import Clients
-from flic.engine.engine import EVALUATE, Engine, Job, JobResult
+from flic.engine.engine import EVALUATE, Engine, Job
 from flic.errors import FederationError
 from flic.flower.answers import digest_of_request
 from flic.flower.federation_settings import LARGEST, MOST_ROWS, FederationSettings
 from flic.flower.pooling import FIRST, POSITIONS, SUMS, linked_method
+from flic.flower.silo_figures import figures_told
 from flic.flower.sums_form import SPACE
 from flic.method_settings import LinkedConfig
 from flic.methods.flic.algorithm import Flic
@@ -86,9 +87,8 @@ class SiloEngine:
 
     def figures(self, server: ServerState, state: Named) -> dict[str, float]:
         """Sums over the silo's held-out rows."""
-        name = self.client.name
         self.refuse_other_shared(server)
-        return _of_held_out(self.engine.do(Job(EVALUATE, server, (name,), [state])), name)
+        return _figures(self.engine, server, self.client, state)
 
 
 def refuse_other_shared(silo: str, shared: Named, known: Named) -> None:
@@ -229,11 +229,12 @@ class LinkedSiloEngine:
 
     def figures(self, server: ServerState) -> dict[str, float]:
         """Sums over the silo's held-out rows."""
-        name = self.client.name
-        job = Job(EVALUATE, server, (name,), [{}])
-        return _of_held_out(self._engine(server).do(job), name)
+        return _figures(self._engine(server), server, self.client, {})
 
 
-def _of_held_out(answer: JobResult, client: str) -> dict[str, float]:
-    figures = answer.scores[client].figures()
-    return {name: float(v) for name, v in figures.items() if name.startswith("test_")}
+def _figures(
+    engine: Engine, server: ServerState, client: ClientData, state: Named
+) -> dict[str, float]:
+    job, border = Job(EVALUATE, server, (client.name,), [state]), len(client.validation)
+    predicted, y = engine.predicted(job)[client.name]
+    return figures_told(engine.clients.data.task, predicted[border:], y[border:])

@@ -48,6 +48,12 @@ def rounded(sums: S, parts: Callable[[], Parts], index: ColumnIndex) -> S:
     return replace(found, scatter=_to_multiples(found.scatter, steps))
 
 
+def rounded_sum(parts: Float[Tensor, " n"]) -> float:
+    """Sum of the parts of rows, none of which moves it by more than one step."""
+    error = (parts - parts.mean()).norm()
+    return float(_to_multiples(parts.sum(), _step(error, parts.abs().amax())))
+
+
 def _steps_of_products(
     parts: Parts, means: Float[Tensor, "classes p"], largest: Float[Tensor, " p"]
 ) -> Float[Tensor, "p p"]:
