@@ -16,6 +16,7 @@ from flic.flower.log import note
 from flic.flower.pooling import FIRST, LAST, SUMS
 from flic.flower.secure.contribution import SumLayout
 from flic.flower.secure.plausible import wrong_in_sum
+from flic.flower.secure.statements import MOST_LINKED
 from flic.methods.protocol import ServerState, Stage, Update
 
 
@@ -50,7 +51,13 @@ class SecureRules(LinkedRules):
     def sum_layout(self, round: int) -> SumLayout | None:
         if round == FIRST:  # keys are of no row
             return None
-        return SumLayout(self.settings, round, tuple(self.pooling.union(self._pool)))
+        union = self.pooling.union(self._pool)
+        if len(union) > MOST_LINKED:
+            raise FederationError(
+                f"{len(union)} columns are linked; expected {MOST_LINKED} at most where sums are "
+                "masked, since there is a number for every pair. Link fewer columns."
+            )
+        return SumLayout(self.settings, round, tuple(union))
 
     def take(self, names: Sequence[str], update: Update, round: int) -> None:
         """Take a sum of these silos, unless it cannot be one.

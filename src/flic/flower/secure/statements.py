@@ -29,6 +29,10 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+MOST_LINKED = 4096
+"""Linked columns under masks, at most: a sum has a number for every pair of them."""
+
+
 class Occasion(_Strict):
     """One attempt at one sum."""
 
@@ -37,7 +41,7 @@ class Occasion(_Strict):
     stage: str
     attempt: Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
     invited: list[str]  # names of silos
-    union: list[str] = []  # keys of all linked columns, in the round of their sums
+    union: Annotated[list[str], Field(max_length=MOST_LINKED)] = []  # keys of all linked columns
 
     @property
     def digest(self) -> str:
