@@ -16,7 +16,7 @@ from flic.errors import FlicError
 from flic.flower import visits
 from flic.flower.log import note
 from flic.flower.messages import Reply, Request, pack_reply, read_request
-from flic.flower.secure.statements import SumRequest, read_statement
+from flic.flower.secure.statements import DoubtedPeers, SumAnswer, SumRequest, read_statement
 from flic.flower.silo_folder import SiloFolder
 from flic.methods.protocol import Entry, Update
 
@@ -69,9 +69,14 @@ def _train(silo: SiloFolder, request: Request) -> Reply:
 def _add_to_sum(silo: SiloFolder, request: Request) -> Reply:
     """One phase of a secure sum; only the last of five shows anything to anybody."""
     asked = read_statement(SumRequest, request.statement, who="a request")
-    answer, masked = visits.add_to_sum(
-        silo, asked, request.server, request.settings, run=request.run
-    )
+    try:
+        answer, masked = visits.add_to_sum(
+            silo, asked, request.server, request.settings, run=request.run
+        )
+    except DoubtedPeers as error:  # of no row, so it may be said
+        note(silo.folder, "failed", message=str(error))
+        said = SumAnswer(doubted=error.names).model_dump_json(exclude_defaults=True)
+        return Reply(request.server.round, Update(silo.name, {}), statement=said)
     note(
         silo.folder,
         "trained" if asked.phase == "unmask" else asked.phase,

@@ -36,6 +36,7 @@ class SiloRunner(ABC):
         self._everyone = len(coordinator.members.welcome())
         self._there: set[str] = set()  # when the round began
         self._tries = 0
+        self._set_aside: dict[str, str] = {}  # refused in a sum that came to nothing, and why
 
     @abstractmethod
     def connected(self) -> set[str]:
@@ -68,7 +69,7 @@ class SiloRunner(ABC):
                 f"{fewest} at least ({rule}). {remedy}"
             )
         self._there = self.connected()
-        return self._rules.asked(step.round, self._there)
+        return self._rules.asked(step.round, self._there - self._set_aside.keys())
 
     def work(self, stage: Stage, server: ServerState, names: Sequence[str]) -> Work | None:
         """Ask these silos, and count what they sent; None without a quorum.
@@ -118,10 +119,12 @@ class SiloRunner(ABC):
         members, absent = one.members, self._away() | one.absent
         for name, why in one.refused.items():
             self.coordinator.members.offend(name, why, round=server.round)
+        one.refused |= self._set_aside
         if isinstance(update, str):
+            self._set_aside = one.refused
             self._repeat(server.round, update, {**absent, **one.refused})
             return None
-        self._tries = 0
+        self._tries, self._set_aside = 0, {}
         self._rules.take(members, update, server.round)
         # Who fails once its numbers have arrived is counted all the same.
         absent, refused = (

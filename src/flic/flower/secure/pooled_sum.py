@@ -52,6 +52,7 @@ class PooledSum:
         self.absent: dict[str, str] = {}  # who failed, and why
         self.refused: dict[str, str] = {}
         self.num_bytes: Counter[str] = Counter()  # that each silo sent
+        self._doubts: Counter[str] = Counter()  # of how many others each silo's answers are no use
 
     def run(self) -> Update | str:
         """The sum as one update; or the reason why it came to nothing, and none of it was read."""
@@ -96,6 +97,7 @@ class PooledSum:
                 self._refuse(name, "has shares for other silos than those that take part")
             else:
                 found[name] = answer.shares
+        self._refuse_doubted()
         needed = threshold(len(adverts), least_of([*adverts.values()]))
         self._refuse_few(len(found), needed, "shared their masks' seeds", "threshold")
         return found
@@ -114,6 +116,7 @@ class PooledSum:
                 self._refuse(name, "has no masked numbers")
             else:
                 found[name] = masked_words(reply.update.entries[MASKED].value)
+        self._refuse_doubted()
         least, rules = max(begun.needed, self._fewest), "threshold, min_holders and quorum"
         self._refuse_few(len(found), least, "sent masked numbers", rules)
         said = {name: advert.contents for name, advert in begun.adverts.items()}
@@ -187,10 +190,20 @@ class PooledSum:
             self.num_bytes[name] += reply.update.num_bytes + len(reply.statement)
             try:
                 answer = read_statement(SumAnswer, reply.statement, who=f"answer of silo {name!r}")
-                found[name] = answer, reply
+                if answer.doubted:
+                    self._doubts.update({*answer.doubted} - {name})
+                    self.absent[name] = f"doubts what {', '.join(answer.doubted)[:200]} sent"
+                else:
+                    found[name] = answer, reply
             except FederationError as error:
                 self.refused[name] = str(error)
         return found
+
+    def _refuse_doubted(self) -> None:
+        """Refuse silos whose keys or shares several cannot use; of two, nobody knows who lies."""
+        for name, count in self._doubts.items():
+            if count > 1 and name in self.occasion.invited:
+                self._refuse(name, f"has keys or shares that {count} others cannot use")
 
     def _refuse(self, name: str, what: str) -> None:
         self.refused[name] = (

@@ -37,6 +37,7 @@ from flic.flower.secure.statements import (
     PHASES,
     Advert,
     Contents,
+    DoubtedPeers,
     Occasion,
     Phase,
     SumAnswer,
@@ -157,15 +158,17 @@ class SiloSum:
                 f"expected those of {needed - 1} at least, and of nobody else. Start the sum again."
             )
         private, common = _private(known), self._in_common(known, [*peers.values()], layout)
-        open_shares = {
-            peer: opened(
-                bytes.fromhex(content),
-                private,
-                bytes.fromhex(peers[peer].encryption),
-                direction(occasion, peer, name, common[peer]),
-            )
-            for peer, content in shares.items()
-        }
+        open_shares, doubted, why = dict[str, tuple[bytes, bytes]](), list[str](), ""
+        for peer, content in shares.items():
+            of_peer, towards = peers[peer].encryption, direction(occasion, peer, name, common[peer])
+            try:
+                open_shares[peer] = opened(
+                    bytes.fromhex(content), private, bytes.fromhex(of_peer), towards
+                )
+            except FederationError as error:
+                doubted, why = [*doubted, peer], str(error)
+        if doubted:
+            raise DoubtedPeers(why, doubted)
         taking_part = [known.own, *peers.values()]
         numbers = self._numbers()["own"]
         enough = layout.num_adding(a.contents for a in taking_part) >= least_of(known.adverts)
@@ -257,14 +260,19 @@ class SiloSum:
                 f"silo {self.silo.name!r} is sent the keys of a sum without its own, or some "
                 "twice; expected each silo's once. Start the sum again."
             )
-        for advert in adverts:
-            line = self.silo.peers.get(advert.name) if advert.name in occasion.invited else None
-            if line is None or not advert.is_of(line, occasion):
-                raise FederationError(
-                    f"silo {self.silo.name!r} is sent keys in the name of {advert.name[:40]!r} "
-                    "that the key it pinned did not sign for this sum; expected that silo's own. "
-                    "Somebody plays that silo, or it has a new key: ask it, not the operator."
-                )
+        pinned = {name: own for name, own in self.silo.peers.items() if name in occasion.invited}
+        false = [
+            own.name
+            for own in adverts
+            if own.name not in pinned or not own.is_of(pinned[own.name], occasion)
+        ]
+        if false:
+            raise DoubtedPeers(
+                f"silo {self.silo.name!r} is sent keys in the name of {', '.join(false)[:200]!r} "
+                "that the key it pinned did not sign for this sum; expected that silo's own. "
+                "Somebody plays that silo, or it has a new key: ask it, not the operator.",
+                false,
+            )
         if len(adverts) < (least := least_of(adverts)):
             raise FederationError(
                 f"silo {self.silo.name!r} is asked for a sum of {len(adverts)} silos; expected "

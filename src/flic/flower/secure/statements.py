@@ -92,9 +92,18 @@ class SumRequest(_Strict):
     signatures: dict[str, Hex] = {}
 
 
+class DoubtedPeers(FederationError):
+    """Some peers' keys or shares cannot be used."""
+
+    def __init__(self, message: str, names: Sequence[str]) -> None:
+        super().__init__(message)
+        self.names = [*names]
+
+
 class SumAnswer(_Strict):
     """A silo's answer to one phase, beside its masked numbers."""
 
+    doubted: list[str] = []  # peers whose keys or shares it cannot use; then it says nothing else
     advert: Advert | None = None
     shares: dict[str, Hex] = {}  # by receiver, encrypted; or by whom they are of, to unmask
     signature: Hex = ""  # under the list of members
