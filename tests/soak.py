@@ -185,18 +185,19 @@ class Bout:
         self._is_over = False
         self._starts: dict[str, Future[None]] = {}  # the latest of each silo
         self._pool = ThreadPoolExecutor(8)
-        place = Address(hosts=("127.0.0.1",), port=free_port())
-        self.deployment = Deployment.create(root / "coordinator", self._settings(), place)
+        address = Address(hosts=("127.0.0.1",), port=free_port())
+        self.deployment = Deployment.create(root / "coordinator", self._settings(), address)
         self.members = self._silos()
-        self.links = {name: SiloLink(loop, place.port) for name in self.frames}
+        self.links = {name: SiloLink(loop, address.port) for name in self.frames}
 
     def _silos(self) -> dict[str, Membership]:
         """Silos that agree to the settings and know each other."""
         folders = {name: self.root / name for name in self.frames}
+        settings = Coordinator.open(self.deployment.folder).settings
         for name, folder in folders.items():
             make_silo(folder, self.frames[name])
             if self.method == "linked" and not self.is_masked:
-                agree_to_plain_sums(folder, self._settings())
+                agree_to_plain_sums(folder, settings)
         know_each_other(folders)
         return {name: Membership(SiloFolder.open(folder)) for name, folder in folders.items()}
 
