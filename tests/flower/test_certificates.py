@@ -113,6 +113,12 @@ def test_a_silos_key_is_its_own_and_stays(tmp_path):
 
 ED25519 = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBZ1aZkYk0gZ0JkKSb8Ry0j6vW5RmvZ0jvVZ3b2cVbbb"
 
+#: A point in compressed form, which SSH does not have.
+COMPRESSED = (
+    "ecdsa-sha2-nistp384 AAAAE2VjZHNhLXNoYTItbmlzdHAzODQAAAAIbmlzdHAzODQAAAAxAgABAgME"
+    "BQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4fICEiIyQlJicoKSorLC0uLw=="
+)
+
 
 @pytest.mark.parametrize(
     ("content", "reason"),
@@ -120,6 +126,7 @@ ED25519 = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBZ1aZkYk0gZ0JkKSb8Ry0j6vW5RmvZ0j
         ("-----BEGIN OPENSSH PRIVATE KEY-----", "is a private key"),
         ("hello", "no public key"),
         (ED25519, "another kind"),
+        (COMPRESSED, "no public key"),
         (None, "cannot be read"),
     ],
 )

@@ -46,6 +46,10 @@ def create_pair(private: Path, public: Path) -> None:
     write_atomically(public, line + b"\n")
 
 
+#: What `cryptography` raises for keys in SSH's form; the last, for a point that is not written out.
+UNREADABLE = (ValueError, UnsupportedAlgorithm, NotImplementedError)
+
+
 def read_public(path: Path) -> str:
     """The line of a silo's public key, if it is one."""
     try:
@@ -65,7 +69,7 @@ def public_line(content: bytes, *, source: str) -> str:
     try:
         key = serialization.load_ssh_public_key(content)
         line = " ".join(content.decode().split()[:2])
-    except (ValueError, UnsupportedAlgorithm) as error:
+    except UNREADABLE as error:
         raise ConfigError(
             f"{source} is no public key ({error}); expected the .pub file that flic silo init "
             "wrote."
@@ -79,7 +83,7 @@ def read_private(path: Path) -> ec.EllipticCurvePrivateKey:
     """The silo's private key."""
     try:
         key = serialization.load_ssh_private_key(path.read_bytes(), None)
-    except (OSError, ValueError, UnsupportedAlgorithm) as error:
+    except (OSError, *UNREADABLE) as error:
         raise ConfigError(
             f"key {path} cannot be read ({error}); expected the one that flic silo init made. "
             "Restore it, or make a new silo."
