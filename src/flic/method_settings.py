@@ -21,6 +21,9 @@ from pydantic import (
 from flic.errors import ConfigError
 from flic.settings import Section, refuse_beyond_memory
 
+MIN_ROWS = 5
+"""Least rows behind each number that a silo tells, unless its owner says otherwise."""
+
 RECORD_BYTES = 1000
 """Least memory that a run keeps per round."""
 

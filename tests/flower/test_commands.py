@@ -143,6 +143,9 @@ def test_what_is_given_up_without_secure_sums_is_said_to_the_operator_and_to_sil
     _, said = flic("coordinator init c --classes well,ill --method linked")
     assert "linked columns need 3 silos or more (min_holders)" in said
     assert "have every silo compare and trust it" in said
+    assert "show single ones" not in said
+    _, said = flic("coordinator init few --classes well,ill --method linked --set min_rows=1")
+    assert "with min_rows = 1, numbers may rest on fewer than 5 rows, and show single ones" in said
     code, said = flic("coordinator init p --classes well,ill --method linked --no-secure-sums")
     assert code == 0
     assert "whoever runs this coordinator sees the sums of every silo" in said

@@ -108,10 +108,18 @@ def init(
 
 def _tell_of_sums(settings: "FederationSettings") -> None:
     """Say who will see which sums, and how many silos it takes."""
+    from flic.method_settings import MIN_ROWS
+
     notice(
         f"linked columns need {settings.min_holders} silos or more (min_holders): of two, each "
         "would read the other's sums from the total."
     )
+    if settings.min_rows < MIN_ROWS:
+        notice(
+            f"with min_rows = {settings.min_rows}, numbers may rest on fewer than {MIN_ROWS} rows, "
+            "and show single ones. A silo holds to its own min_rows, which is larger unless its "
+            "owner lowers it too."
+        )
     if settings.secure_sums:
         typer.echo(
             "sums are masked: once all silos are admitted, write the list of their keys with flic "

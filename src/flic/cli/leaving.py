@@ -1,4 +1,4 @@
-"""What leaves a silo, shown to its owner before it joins a federation."""
+"""Tables of all that leaves a silo, shown to its owner before it joins a federation."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, TypeVar
 from pydantic import Field, field_validator, model_validator
 
 from flic.data.task import Classification, Regression, Task, TaskName
-from flic.method_settings import MethodSettings, refuse_endless
+from flic.method_settings import MIN_ROWS, MethodSettings, refuse_endless
 from flic.methods import METHODS, build_method, own_methods
 from flic.methods.protocol import Method, Population, Step
 from flic.settings import Section, merge, validated
@@ -64,7 +64,7 @@ class FederationSettings(Section):
     deadline_s: float = Field(default=600.0, gt=0)
     weights: Literal["equal", "rows"] = "equal"
     average: Literal["mean", "trimmed", "auto"] = "auto"  # trimmed from five silos on
-    min_rows: int = Field(default=5, ge=1)  # fewer would show a person's embedding
+    min_rows: int = Field(default=MIN_ROWS, ge=1)  # fewer would show a person's embedding
     max_message_mb: float = Field(default=16.0, gt=0)
     norm_factor: float = Field(default=10.0, gt=1)  # of the median move of a round
     max_features: int = Field(default=0, ge=0)  # of the widest silo, encoded; for probe inputs

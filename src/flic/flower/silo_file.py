@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from flic.method_settings import MAX_NUMBERS_PER_VALUE, Scatter
+from flic.method_settings import MAX_NUMBERS_PER_VALUE, MIN_ROWS, Scatter
 from flic.notation import toml_key, toml_text
 from flic.settings import validated
 from flic.tables import Client
@@ -19,7 +19,7 @@ class SiloFile(Client):
 
     test_share: float = Field(default=0.25, gt=0, le=0.5)
     # The federation's own count where they tell less.
-    min_rows: int = Field(default=5, ge=1)
+    min_rows: int = Field(default=MIN_ROWS, ge=1)
     scatter: Scatter = "full"
     max_numbers_per_value: float = Field(default=0.5, gt=0, validation_alias=MAX_NUMBERS_PER_VALUE)
     max_runs: int = Field(default=10, ge=1)  # of linked columns, those begun anew counted again

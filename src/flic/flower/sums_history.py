@@ -97,13 +97,17 @@ class SumsHistory:
         for label, members in behind.items():
             before = self._sets_before(run, step, label, least)
             apart = frozenset[str]().union(*(members ^ own for own in before))
-            if apart or len(members) < least:
+            if len(members) < least:
+                raise FederationError(
+                    f"silo {self._silo!r} is asked to unmask a sum of {len(members)} silos; "
+                    f"expected {least} at least (min_holders). Wait for more silos."
+                )
+            if apart:
                 raise FederationError(
                     f"silo {self._silo!r} is asked to unmask a sum of {len(members)} silos and "
                     f"was in a sum of the same rows without, or with, "
-                    f"{', '.join(sorted(apart))[:200] or 'nobody else'}; expected the same silos "
-                    f"as before, {least} at least (min_holders), since sums over different sets "
-                    "can show the part of one silo. Begin with the same silos."
+                    f"{', '.join(sorted(apart))[:200]}; expected the same silos as before, since "
+                    "sums over different sets can show the part of one. Begin with the same silos."
                 )
 
     def keep_sets(self, run: str, step: str, behind: Mapping[str, frozenset[str]]) -> None:

@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 
 from flic.data.task import Task, TaskName
 from flic.errors import ConfigError
-from flic.method_settings import MetaClasses, MethodSettings, refuse_endless
+from flic.method_settings import MIN_ROWS, MetaClasses, MethodSettings, refuse_endless
 from flic.presets import PRESETS
 from flic.settings import Section, merge, validated
 
@@ -36,7 +36,7 @@ NETWORK: dict[str, Any] = merge(
         "pretraining": {"epochs": 20, "batch_size": 32},
         "model": {"predict_by": "head"},
         # As in a real federation, so that the verdict applies to one.
-        "linked": {"max_numbers_per_value": 0.5, "min_rows": 5},
+        "linked": {"max_numbers_per_value": 0.5, "min_rows": MIN_ROWS},
     },
 )
 

@@ -311,8 +311,9 @@ def with_interval(metric: str, found: Difference) -> str:
 
 
 def signed(metric: str, value: float) -> str:
-    """A difference in a table: percentage points, or the metric's own unit."""
-    return f"{100 * value:+.1f}" if metric in _AS_PERCENT else f"{value:+.3f}"
+    """A difference in a table: percentage points, or the metric's own unit; never -0."""
+    scale, digits = (100, 1) if metric in _AS_PERCENT else (1, 3)
+    return f"{round(scale * value, digits) + 0.0:+.{digits}f}"
 
 
 def as_text(metric: str, value: float) -> str:

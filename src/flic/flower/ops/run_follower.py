@@ -38,7 +38,7 @@ class RunFollower:
         Raises:
             FederationError: the run ended before its last round.
         """
-        told = _Told(self.folder, on_round, tell)
+        told = _News(self.folder, on_round, tell)
         request_run(self.folder)
         while is_requested(self.folder) and self._is_kept(tell):
             time.sleep(POLL_S)
@@ -66,7 +66,7 @@ class RunFollower:
 
 
 @dataclass
-class _Told:
+class _News:
     """News of a run: the rounds and events that the operator has not been told of yet."""
 
     folder: Path
