@@ -37,9 +37,8 @@ class Errors:
     @classmethod
     def of(cls, responses: Tensor, y: Tensor) -> "Errors":
         """Errors of predicted responses."""
-        return cls(
-            **{name: float(own.sum()) for name, own in cls.parts(responses, y).items()}, rows=len(y)
-        )
+        sums = {name: float(own.sum()) for name, own in cls.parts(responses, y).items()}
+        return cls(**sums, rows=len(y))
 
     @staticmethod
     def parts(responses: Tensor, y: Tensor) -> dict[str, Tensor]:

@@ -119,17 +119,17 @@ class SiloRunner(ABC):
         members, absent = one.members, self._away() | one.absent
         for name, why in one.refused.items():
             self.coordinator.members.offend(name, why, round=server.round)
-        one.refused |= self._set_aside
+        refused = one.refused | self._set_aside
         if isinstance(update, str):
-            self._set_aside = one.refused
-            self._repeat(server.round, update, {**absent, **one.refused})
+            self._set_aside = refused
+            self._repeat(server.round, update, {**absent, **refused})
             return None
         self._tries, self._set_aside = 0, {}
         self._rules.take(members, update, server.round)
         # Who fails once its numbers have arrived is counted all the same.
         absent, refused = (
             {name: why for name, why in own.items() if name not in members}
-            for own in (absent, one.refused)
+            for own in (absent, refused)
         )
         sent = {name: one.num_bytes[name] for name in members}
         facts = {"active": members, "absent": absent, "refused": refused, "bytes": sent}

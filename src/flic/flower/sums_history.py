@@ -82,11 +82,11 @@ class SumsHistory:
     ) -> None:
         """Refuse to unmask a sum over other silos than an earlier one of the same rows.
 
-        Sums over several sets show the part of one silo, though each silo finds its own ones
-        harmless: of seven, all less three less three others leave one, and nobody but that one is
-        in all of them or none. A silo knows of no sums that it is not in. So each is in sums of one
-        set alone: those of all silos are then of sets without a common member, and whatever is made
-        of them by adding and subtracting has all of a set or nobody of it.
+        Sums over several sets can show the part of one silo, though each silo finds its own sums
+        harmless: of seven, all less three less three others leave one, and no silo is in all three
+        sums. A silo knows of no sums that it is not in. So each is in sums of one set alone. Then
+        no two sets have a common member, and whatever is made of the sums by adding and subtracting
+        has all of a set or nobody of it.
 
         Args:
             run: the run.

@@ -157,18 +157,7 @@ class SiloSum:
                 f"silo {name!r} is sent shares of {len(shares)} others of {len(known.adverts)}; "
                 f"expected those of {needed - 1} at least, and of nobody else. Start the sum again."
             )
-        private, common = _private(known), self._in_common(known, [*peers.values()], layout)
-        open_shares, doubted, why = dict[str, tuple[bytes, bytes]](), list[str](), ""
-        for peer, content in shares.items():
-            of_peer, towards = peers[peer].encryption, direction(occasion, peer, name, common[peer])
-            try:
-                open_shares[peer] = opened(
-                    bytes.fromhex(content), private, bytes.fromhex(of_peer), towards
-                )
-            except FederationError as error:
-                doubted, why = [*doubted, peer], str(error)
-        if doubted:
-            raise DoubtedPeers(why, doubted)
+        open_shares = self._opened(known, shares, peers, layout)
         taking_part = [known.own, *peers.values()]
         numbers = self._numbers()["own"]
         enough = layout.num_adding(a.contents for a in taking_part) >= least_of(known.adverts)
@@ -185,6 +174,31 @@ class SiloSum:
         change = {"next": "agree", "shares": {**known.shares, **held}}
         self._write(known.model_copy(update=change))
         return masked
+
+    def _opened(
+        self,
+        known: _UnderWay,
+        shares: Mapping[str, str],
+        peers: Mapping[str, Advert],
+        layout: SumLayout,
+    ) -> dict[str, tuple[bytes, bytes]]:
+        """The shares that peers encrypted for this silo.
+
+        Raises:
+            DoubtedPeers: those whose shares cannot be opened.
+        """
+        private, common = _private(known), self._in_common(known, [*peers.values()], layout)
+        found, doubted, why = dict[str, tuple[bytes, bytes]](), list[str](), ""
+        for peer, content in shares.items():
+            towards = direction(known.occasion, peer, self.silo.name, common[peer])
+            of_peer = bytes.fromhex(peers[peer].encryption)
+            try:
+                found[peer] = opened(bytes.fromhex(content), private, of_peer, towards)
+            except FederationError as error:
+                doubted, why = [*doubted, peer], str(error)
+        if doubted:
+            raise DoubtedPeers(why, doubted)
+        return found
 
     def agree(self, occasion: Occasion, members: Sequence[str]) -> SumAnswer:
         """The silo's signature under the list of those who are in the sum."""
