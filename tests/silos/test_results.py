@@ -74,3 +74,10 @@ def test_another_file_is_refused(content):
 def test_a_table_of_other_columns_is_refused(results):
     with pytest.raises(ValueError, match="other columns"):
         Results.load(Results(results.table.drop(columns="kept")).dump())
+
+
+def test_words_that_are_not_utf_8_are_refused(results):
+    """Parquet keeps a column's words in its dictionary, once each."""
+    content = results.dump().replace(b"accuracy", b"accur\xffcy")
+    with pytest.raises(ValueError, match="cannot be read"):
+        Results.load(content)

@@ -135,14 +135,17 @@ class Results:
         Raises:
             ValueError: it is not one that `dump` wrote.
         """
+        from pyarrow import ArrowException
+
+        # What pyarrow raises, beside ValueError: for a torn file, for an encoding it lacks, and
+        # for words that are not UTF-8, which it looks at only when they are needed.
         try:
             table = pd.read_parquet(BytesIO(content))
-        # What pyarrow raises, beside ValueError, for a torn file and for an encoding it lacks.
-        except (OSError, NotImplementedError) as error:
+            if [*table.columns] != [*_TYPES]:
+                raise ValueError("the results have other columns than flic writes")
+            return cls(table.astype(_TYPES))
+        except (OSError, NotImplementedError, ArrowException) as error:
             raise ValueError(f"the results cannot be read ({error})") from error
-        if [*table.columns] != [*_TYPES]:
-            raise ValueError("the results have other columns than flic writes")
-        return cls(table.astype(_TYPES))
 
 
 def nanmean(values: np.ndarray) -> float:
