@@ -275,6 +275,18 @@ def test_a_model_of_other_features_than_the_encoder_has_is_refused(folder, clien
         folders.load(folder)
 
 
+@pytest.mark.parametrize("positions", [None, {"0": 0, "1": 7}, {"0": -1, "1": 0}])
+def test_labels_of_another_task_are_refused(folder, positions):
+    """They would fail at the first evaluation only."""
+
+    def change(facts):
+        facts["labelling"]["positions"] = positions
+
+    forge(folder, "clients/00-north/client.json", change)
+    with pytest.raises(Damaged, match="labels of client 'north' are not those of the task"):
+        folders.load(folder)
+
+
 @pytest.mark.parametrize("what", ["file", "other"])
 def test_an_occupied_path_is_refused_and_left_alone(fitted, tmp_path, what):
     taken = tmp_path / "taken"

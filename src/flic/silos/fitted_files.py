@@ -181,11 +181,14 @@ def _client(
         raise ValueError(
             f"the encoder of client {facts['name']!r} reads other columns than those listed"
         )
+    labelling = Labelling.model_validate(facts["labelling"])
+    if not labelling.fits(task.num_classes if isinstance(task, Classification) else None):
+        raise ValueError(f"the labels of client {facts['name']!r} are not those of the task")
     return FittedClient(
         name=facts["name"],
         columns=columns,
         declared=declared,
-        labelling=Labelling.model_validate(facts["labelling"]),
+        labelling=labelling,
         encoder=encoder,
         candidate=facts["candidate"],
         temperature=facts["temperature"],

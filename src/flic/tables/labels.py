@@ -62,6 +62,12 @@ class Labelling(Section):
             )
         return np.array([self.positions[value] for value in known], dtype=np.int64), rows
 
+    def fits(self, num_classes: int | None) -> bool:
+        """Return whether it reads so many classes; None: responses."""
+        if self.positions is None or num_classes is None:
+            return self.positions is None and num_classes is None
+        return all(0 <= position < num_classes for position in self.positions.values())
+
     def classes(self, names: Sequence[str]) -> np.ndarray:
         """Classes as values of the client's own type, or else as their names."""
         numbers = [parse_number(name) for name in names]
