@@ -11,7 +11,6 @@ import signal
 import threading
 from multiprocessing import forkserver
 
-from flwr.supercore.cli import flower_superexec
 from flwr.supercore.constant import TaskType
 from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
 from flwr.supercore.superexec.executor.types import ExecutionSpec, LaunchResult
@@ -70,6 +69,9 @@ def heed_interrupts() -> None:
 
 def main() -> None:
     """Run the SuperExec with forks in place of new processes."""
+    # Not at the top: every fork reads this file anew, and this import takes most of a second.
+    from flwr.supercore.cli import flower_superexec
+
     use_executor(ForkingExecutor)
     flower_superexec()
 
