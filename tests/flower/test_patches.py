@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -36,6 +36,7 @@ REPLACED = [
     (superexec, "get_executor"),
     (node, "get_fused_config_from_fab"),
     (node, "time"),
+    (node, "_init_connection"),
     (connection, "make_simple_http_retry_invoker"),
     (uvicorn, "run"),
 ]
@@ -46,6 +47,7 @@ PATCHES = {
     "use_executor": (Mock,),
     "check_bundles": (str,),
     "shorten_waits": (),
+    "when_let_in": (print,),
     "retry_handshakes": (),
     "serve_with": (print,),
 }
@@ -183,6 +185,31 @@ def test_the_supernode_wants_nothing_of_time_but_to_sleep():
     ]
     assert {*uses} == {"sleep"}
     assert "time.sleep(3)" in inspect.getsource(node.start_client_internal)
+
+
+@pytest.mark.parametrize("is_let_in", [True, False])
+def test_only_a_silo_that_is_let_in_starts_more(monkeypatch, is_let_in):
+    class Over(Exception):
+        pass
+
+    @contextmanager
+    def knock(*arguments):
+        if not is_let_in:
+            raise Over
+        yield (7, Mock(side_effect=Over), *[Mock()] * 6)
+
+    monkeypatch.setattr(node, "http_request_response", knock)
+    monkeypatch.setattr(node, "register_signal_handlers", Mock())
+    called = []
+    patches.when_let_in(lambda: called.append("let in"))
+    with pytest.raises(Over):
+        node.start_client_internal(
+            state_factory=Mock(),
+            server_address="127.0.0.1:1",
+            node_config={},
+            isolation="process",
+        )
+    assert called == ["let in"] * is_let_in
 
 
 @pytest.mark.parametrize(("answer", "tries"), [(b"", 3), (b"HTTP/1.1 400 no TLS\r\n\r\n", 1)])

@@ -7,7 +7,8 @@ start without torch.
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from functools import partial, wraps
 from importlib import import_module
 from importlib.metadata import version
@@ -159,6 +160,26 @@ class Patience:
         is_idle = seconds > IDLE_S
         self._in_vain = self._in_vain + 1 if is_idle else 0
         time.sleep(IDLE_S if is_idle and self._in_vain < IN_VAIN else seconds)
+
+
+@_guarded
+def when_let_in(call: Callable[[], None]) -> None:
+    """Make the SuperNode's `_init_connection` call this once the silo is let in (flwr 1.41).
+
+    A silo that is not is started again and again, and all that it starts with it.
+    """
+    node = import_module("flwr.supernode.start_client_internal")
+
+    def build(connect: Any) -> Any:
+        @contextmanager
+        def connect_and_call(**named: Any) -> Generator[Any]:
+            with connect(**named) as connection:
+                call()
+                yield connection
+
+        return connect_and_call
+
+    _replace(node, "_init_connection", build)
 
 
 @_guarded

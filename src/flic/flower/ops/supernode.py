@@ -2,7 +2,7 @@
 
 Flower lets whoever starts a run send code to every node. A silo takes only a bundle without code
 that names flic's own app; anything else is ignored and said in the log. What answers messages is
-`executor.py`, started here.
+`executor.py`, started here once the silo is let in.
 """
 
 import os
@@ -12,13 +12,14 @@ import subprocess
 import sys
 import threading
 import tomllib
+from functools import partial
 from io import BytesIO
 from logging import getLogger
 from pathlib import Path
 from secrets import token_hex
 from zipfile import BadZipFile, ZipFile
 
-from flic.flower.patches import check_bundles, retry_handshakes, shorten_waits
+from flic.flower.patches import check_bundles, retry_handshakes, shorten_waits, when_let_in
 
 PLAIN_FILES = {"pyproject.toml", ".info/CONTENT"}
 COMPONENTS = {"serverapp": "flic.flower.server_app:app", "clientapp": "flic.flower.client_app:app"}
@@ -53,16 +54,20 @@ def free_port() -> int:
         return server.getsockname()[1]
 
 
-def _start_executor(port: int) -> list[str]:
-    """Start what answers messages; the arguments by which the SuperNode knows it.
+def _write_secret() -> list[str]:
+    """Arguments with a new secret of SuperNode and executor.
 
-    They share a secret, so that no other user of this machine can take a silo's messages.
+    Without it any other user of this machine could take a silo's messages.
     """
     secret = Path(os.environ["FLWR_HOME"]) / "executor.secret"
     secret.unlink(missing_ok=True)
     with os.fdopen(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(token_hex(32))
-    known = ["--superexec-auth-secret-file", str(secret)]
+    return ["--superexec-auth-secret-file", str(secret)]
+
+
+def _start_executor(port: int, known: list[str]) -> None:
+    """Start what answers messages."""
     command = [sys.executable, "-P", str(Path(__file__).with_name("executor.py")), "--insecure"]
     command += ["--runtime-api-address", f"127.0.0.1:{port}", "--parent-pid", str(os.getpid())]
     variables = {**os.environ, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(TASK_POLL_S)}
@@ -74,7 +79,6 @@ def _start_executor(port: int) -> list[str]:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=end_together, daemon=True).start()
-    return known
 
 
 def main() -> None:
@@ -84,9 +88,9 @@ def main() -> None:
     retry_handshakes()
     check_bundles(objection)
     shorten_waits()
-    port = free_port()
-    sys.argv += ["--host", "127.0.0.1", "--port", str(port), "--isolation", "process"]
-    sys.argv += _start_executor(port)
+    port, known = free_port(), _write_secret()
+    sys.argv += ["--host", "127.0.0.1", "--port", str(port), "--isolation", "process", *known]
+    when_let_in(partial(_start_executor, port, known))
     flower_supernode()
     # Its loop is over, and threads of its own would keep the process alive, and deaf.
     log.error("the connection was given up; so is the SuperNode, to be started again.")
