@@ -17,7 +17,7 @@ from flwr.supercore.superexec.executor.types import ExecutionSpec, LaunchResult
 
 from flic.flower.patches import use_executor
 
-PRELOADED = ["flic.flower.client_app", "flwr.supernode.runtime.run_clientapp"]
+PRELOADED = ["flic.flower.client_app", "flwr.supernode.runtime.run_clientapp", "httpcore"]
 
 
 class ForkingExecutor(SubprocessExecutor):
