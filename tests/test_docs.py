@@ -52,6 +52,7 @@ SMALL_FIT = [
     "repeats=2",
     "folds=2",
     "network.training.rounds=1",
+    "network.training.local=1 steps",
     "network.pretraining.epochs=1",
     'candidates=["lda", "flic"]',
 ]
@@ -172,6 +173,7 @@ def _follow(words: list[str], flic_here, folder: Path) -> None:
 def test_python_code_runs(page: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(NETWORK["training"], "rounds", 1)  # of a fit; it trains dozens of networks
+    monkeypatch.setitem(NETWORK["training"], "local", "1 steps")
     monkeypatch.setitem(NETWORK["pretraining"], "epochs", 1)
     for code in _blocks(page, "python"):
         if code.startswith("# "):  # a file with that name, which test_contributing.py adds
