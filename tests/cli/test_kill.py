@@ -66,7 +66,7 @@ def kill_after(process, folder, *, new_steps, delay):
 
 
 @pytest.mark.slow
-def test_a_run_killed_again_and_again_ends_the_same(start, flic, config, tmp_path):
+def test_a_run_killed_again_and_again_ends_the_same(start, flic_here, config, tmp_path):
     whole, folder = tmp_path / "whole", tmp_path / "killed"
     settings = load_config(config, LONG)
     run_folder.create(whole, settings)
@@ -81,7 +81,7 @@ def test_a_run_killed_again_and_again_ends_the_same(start, flic, config, tmp_pat
         done.append(kill_after(process, folder, new_steps=new_steps, delay=delay))
     assert sorted(set(done)) == done
 
-    said = flic("run", "--resume", folder)
+    said = flic_here("run", "--resume", folder)
     assert said.code == 0, said.err
     assert "step 82 of 82" in said.out
     for name in RESULTS:
