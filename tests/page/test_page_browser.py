@@ -35,9 +35,28 @@ def crowded(show, crowd):
     return show(crowd, color_scheme="dark")
 
 
-@pytest.mark.parametrize("options", [{}, PHONE, {"color_scheme": "dark"}], ids=str)
-def test_every_plot_is_drawn_without_complaint_or_request(show, hospitals, options):
-    assert_drawn(show(hospitals, **options))
+@pytest.fixture(scope="module")
+def laptop(show, hospitals):
+    """The page of four hospitals, opened once: each test leaves it as it was."""
+    return show(hospitals)
+
+
+@pytest.fixture(scope="module")
+def phone(show, hospitals):
+    """The same on a phone, opened once."""
+    return show(hospitals, **PHONE)
+
+
+@pytest.fixture(scope="module")
+def dark(show, hospitals):
+    """The same on a dark screen."""
+    return show(hospitals, color_scheme="dark")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("screen", ["laptop", "phone", "dark"])
+def test_every_plot_is_drawn_without_complaint_or_request(request, screen):
+    assert_drawn(request.getfixturevalue(screen))
 
 
 def test_200_clients_are_drawn_and_stay_usable(crowded):
@@ -63,8 +82,8 @@ def test_a_request_would_be_noticed(show, tmp_path):
 
 
 @pytest.mark.parametrize("plot", ["latent", "alignment"])
-def test_the_switch_between_training_and_test_rows(show, hospitals, plot):
-    page = show(hospitals).page
+def test_the_switch_between_training_and_test_rows(laptop, hospitals, plot):
+    page = laptop.page
     switch = page.locator(f'[data-for="plot-{plot}"].switch button')
     train, test = switch.nth(0), switch.nth(1)
     before = page.locator(f"#plot-{plot} .cartesianlayer").inner_html()
@@ -88,8 +107,8 @@ def test_the_switch_between_training_and_test_rows(show, hospitals, plot):
         ("Hungary", lambda point: point.client == "Hungary"),
     ],
 )
-def test_the_legend_highlights(show, hospitals, button, fits):
-    page = show(hospitals).page
+def test_the_legend_highlights(laptop, hospitals, button, fits):
+    page = laptop.page
     chosen = page.locator(".legend").get_by_role("button", name=button, exact=True)
     chosen.click()
     assert chosen.get_attribute("aria-pressed") == "true"
@@ -127,9 +146,8 @@ def test_the_tensors_of_a_client_unfold(crowded, crowd):
     assert one.locator(".tensor:visible").count() == len(crowd.traffic[3].tensors)
 
 
-def test_wide_tables_scroll_in_their_own_box(show, hospitals):
-    page = show(hospitals, **PHONE).page
-    box = page.locator("#verdict .scroll")
+def test_wide_tables_scroll_in_their_own_box(phone):
+    box = phone.page.locator("#verdict .scroll")
     assert box.evaluate("box => box.scrollWidth > box.clientWidth")
     assert box.get_attribute("tabindex") == "0"
 
@@ -144,8 +162,8 @@ def test_the_verdict_fits_a_laptop(show, hospitals, width):
     assert page.locator("#verdict .scroll").evaluate("box => box.scrollWidth <= box.clientWidth")
 
 
-def test_a_phone_shows_the_difference_and_that_there_is_more(show, hospitals):
-    page = show(hospitals, **PHONE).page
+def test_a_phone_shows_the_difference_and_that_there_is_more(phone):
+    page = phone.page
     cell = page.locator("#verdict tbody tr").first.locator("td").first.bounding_box()
     assert cell["x"] + cell["width"] < PHONE["viewport"]["width"]
     shades = page.locator("#verdict .scroll").evaluate("box => getComputedStyle(box).background")
@@ -171,8 +189,8 @@ def test_print_opens_what_is_folded_in_black_on_white(crowded):
     expect(page.locator("details[open]")).to_have_count(0)
 
 
-def test_printed_sections_begin_on_pages_of_their_own(show, hospitals):
-    pdf = show(hospitals).page.pdf(format="A4")
+def test_printed_sections_begin_on_pages_of_their_own(laptop):
+    pdf = laptop.page.pdf(format="A4")
     assert pdf.count(b"/Type /Page\n") >= 8
 
 
