@@ -12,6 +12,23 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+# Imports take longer than these commands, so that one process runs them all: a line with a
+# command's words comes in, a line with its exit code and output goes out.
+PROGRAM = """
+import contextlib, io, json, sys
+from flic.cli.main import main
+answers = sys.stdout
+for line in sys.stdin:
+    sys.argv, code = ["flic", *json.loads(line)], 0
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code
+    print(json.dumps([code, out.getvalue(), err.getvalue()]), file=answers, flush=True)
+"""
+
 SMALL = [
     "method=flic-hl",
     "data.num_clients=4",
@@ -65,15 +82,17 @@ def flic(tree, folder):
     paths = [tree / "src", tree / "reproduction"]
     own = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
 
-    def call(*words: str) -> str:
-        command = [Path(sys.executable).with_name("flic"), *words]
-        done = subprocess.run(
-            command, env=own, cwd=folder, capture_output=True, text=True, check=False, timeout=300
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    command = [sys.executable, "-c", PROGRAM]
+    both = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, env=own, cwd=folder, text=True, **both) as process:
 
-    return call
+        def call(*words: str) -> str:
+            print(json.dumps(words), file=process.stdin, flush=True)
+            code, out, err = json.loads(process.stdout.readline())
+            assert code == 0, err
+            return out
+
+        yield call
 
 
 @pytest.fixture(scope="module")
