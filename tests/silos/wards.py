@@ -15,6 +15,7 @@ from flic.tables import tables_from_frames
 NETWORK = {
     "training": {"rounds": 2, "local": "3 steps", "shared": "1 steps"},
     "pretraining": {"epochs": 2},
+    "linked": {"random_features": 16},
 }
 SETTINGS = {"repeats": 2, "folds": 2, "scheme": "splits", "network": NETWORK}
 COMPLAINTS = ["cough", "fever at night", "pain in the chest", "dizzy since monday"]
