@@ -348,7 +348,7 @@ def test_a_silo_is_told_which_column_is_unlike_and_which_predictor_serves_it(lin
     notes = {name: place.silo(name).status()["notes"].popitem()[1] for name in NAMES}
     assert any("column 'a' is unlike the same column of other" in line for line in notes["north"])
     for name, own in notes.items():
-        assert any(line.startswith(f"client '{name}': change in cross-validated") for line in own)
+        assert any(line.startswith(f"client '{name}': the other clients' columns") for line in own)
 
 
 def test_a_class_of_few_rows_is_in_no_sum(linked):

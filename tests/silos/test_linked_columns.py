@@ -86,7 +86,7 @@ def test_a_newcomer_predicts_at_once_better_than_it_could_alone(fitted, newcomer
 def test_a_newcomer_is_told_of_a_column_in_another_unit(fitted, newcomer):
     right = join(fitted, newcomer).notices[len(fitted.notices) :]
     assert not [line for line in right if "unlike" in line]
-    assert [line for line in right if line.startswith("client 'late': change in cross-validated")]
+    assert [line for line in right if line.startswith("client 'late': the other clients' columns")]
     frame = newcomer.frame.assign(m3=newcomer.frame["m3"] * 38.67)
     wrong = join(fitted, replace(newcomer, frame=frame)).notices[len(fitted.notices) :]
     [named] = [line for line in wrong if "unlike" in line]
@@ -193,9 +193,7 @@ def test_rows_without_a_linked_column_are_refused(fitted):
 
 
 def test_which_links_carry_the_gain_is_told(fitted):
-    told = [line for line in fitted.notices if "its most useful links" in line]
+    told = [line for line in fitted.notices if "its most useful link" in line]
     assert {line.split(":")[0] for line in told} >= {"client 'clinic 0'", "client 'clinic 1'"}
     for line in told:
-        worth = re.findall(r"'(m\d)' \+(0\.\d{3})", line)
-        assert 1 <= len(worth) <= 3
-        assert sorted((w for _, w in worth), reverse=True) == [w for _, w in worth]
+        assert 1 <= len(re.findall(r"'(m\d)'", line)) <= 3

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from flic.data.task import Classification, Regression
+from flic.methods.linked.linked_client import LinkedClient
 from flic.silos.candidates import LINKED
 from flic.silos.encoding import encode, linked_features
 from flic.silos.explanations import explanations
@@ -172,14 +173,26 @@ def test_a_unit_that_is_far_off_is_named_at_the_one_who_has_it(plain, factor):
 
 
 @pytest.mark.slow
-def test_right_links_raise_no_alarm_and_experts_are_told():
+def test_right_links_raise_no_alarm_and_what_others_add_is_told():
     for seed in range(10):
         found = told([ward(name, 10 * seed + i) for i, name in enumerate("abc")])
         assert not [line for line in found if "unlike" in line]
-        predictors, worth = found[:3], found[3:]
-        for lines in (predictors, worth):
+        gains, worth = found[:3], found[3:]
+        for lines in (gains, worth):
             assert [line.split(":")[0] for line in lines] == [f"client '{c}'" for c in "abc"]
-        assert all(
-            "linked " in line and "weight " in line and "mix " in line for line in predictors
-        )
+        assert all("the other clients' columns" in line for line in gains)
         assert all("link" in line for line in worth)
+
+
+@pytest.mark.parametrize(
+    ("mix", "change"),
+    [
+        (-0.40, "improve its predictions"),
+        (-0.495, "change its predictions little"),
+        (-0.505, "change its predictions little"),
+        (-0.60, "make its predictions worse"),
+    ],
+)
+def test_a_change_below_two_per_cent_of_the_loss_is_called_little(plain, monkeypatch, mix, change):
+    monkeypatch.setattr(LinkedClient, "best_scores", lambda own: {"own": -0.5, "mix": mix})
+    assert f"client 'a': the other clients' columns {change}." in told(plain)

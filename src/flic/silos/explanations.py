@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from flic.methods.linked.client_sums import Sent
 from flic.methods.linked.link_checks import unlike
 from flic.methods.linked.linked_client import LinkedClient
-from flic.methods.linked.tuning import PREDICTORS
+from flic.notation import quoted
 from flic.silos.encoding import EncodedFederation, in_shared_units, linked_features
 from flic.silos.fit_settings import FitSettings
 from flic.silos.linked_state import LinkedState
@@ -15,6 +15,9 @@ LinkedClients = Mapping[str, LinkedClient]
 
 MOST_COLUMNS = 30
 """Most linked columns of a client for which the worth of each link is measured."""
+
+LEAST_GAIN = 0.02
+"""Share of a client's cross-validated loss below which a change of it is called little."""
 
 _CARRIERS = 3
 _WHAT = {"location": "mean", "contrast": "relation to the label", "scale": "spread"}
@@ -40,8 +43,8 @@ def explanations(
 
 
 def sentences(encoders: Mapping[str, TableEncoder], known: LinkedClients) -> list[str]:
-    """Columns that behave unlike peers', gains of the predictors, and most useful links."""
-    return [*_unlike(encoders, known), *_predictors(known), *_carriers(encoders, known)]
+    """Columns that behave unlike peers', gains by what others sent, and most useful links."""
+    return [*_unlike(encoders, known), *_gains(known), *_carriers(encoders, known)]
 
 
 def _unlike(
@@ -84,17 +87,15 @@ def _distance(found: tuple[float, str, str]) -> float:
     return abs(found[0])
 
 
-def _predictors(known: LinkedClients) -> Iterator[str]:
+def _gains(known: LinkedClients) -> Iterator[str]:
+    """Whether each client's mix with what others sent predicts better than its own rows alone."""
     for name, own in known.items():
-        scores, weights = own.best_scores(), own.model()["weights"].tolist()
-        gains = [
-            f"{predictor} {scores[predictor] - scores['own']:+.3f} (weight {weight:.0%})"
-            for predictor, weight in zip(PREDICTORS[1:], weights[1:], strict=True)
-        ]
-        yield (
-            f"client '{name}': change in cross-validated {own.tuning.word}, compared with a model "
-            f"of its own rows: {', '.join(gains)}, mix {scores['mix'] - scores['own']:+.3f}."
-        )
+        scores = own.best_scores()
+        gain = (scores["mix"] - scores["own"]) / (abs(scores["own"]) or 1.0)
+        change = "improve its predictions" if gain > 0 else "make its predictions worse"
+        if abs(gain) < LEAST_GAIN:
+            change = "change its predictions little"
+        yield f"client '{name}': the other clients' columns {change}."
 
 
 def _carriers(
@@ -111,10 +112,9 @@ def _carriers(
             continue
         worth = {source: own.worth_of_links(all_of) for source, all_of in features.items()}
         best = sorted(worth, key=lambda source: -worth[source])[:_CARRIERS]
-        told = [f"'{source}' {worth[source]:+.3f}" for source in best if worth[source] >= 0.0005]
+        told = [source for source in best if worth[source] >= 0.0005]
         yield (
-            f"client '{name}': its most useful links, with the cross-validated {own.tuning.word} "
-            f"that each adds: {', '.join(told)}."
+            f"client '{name}': its most useful links: {quoted(told)}."
             if told
             else f"client '{name}': leaving out any one of its {len(features)} links changes next "
             "to nothing."
