@@ -24,7 +24,7 @@ def test_fedavg_averages_networks_during_the_warm_up(run):
 def test_the_parts_of_a_warm_up_have_its_epochs(make_engine, monkeypatch, epochs):
     method = make_engine("fedavg", pretraining={"epochs": epochs}).method
     asked = []
-    monkeypatch.setattr(method, "_warm_up", lambda place, epochs: asked.append(epochs))
+    monkeypatch.setattr(method, "warm_up", lambda place, epochs: asked.append(epochs))
     for step in method.steps_before():
         server = ServerState(step.round, method.init_server().shared)
         step.stages[0].client_half(VisitContext(server, None, None, ()))

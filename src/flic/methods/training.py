@@ -89,17 +89,18 @@ class NetworkTraining(Method):
         return phi | {n: theta[n] for n in theta if n in self.personal_names}
 
     def prepare(self, context: VisitContext) -> Visit:
-        """Plain training for the epochs FLIC spends on pre-training φ, for an equal budget."""
+        """The warm-up before round 1, or this part of it."""
         epochs, parts = self.settings.pretraining.epochs, self.warm_up_parts
         done = context.server.round + parts - 1
         share = epochs * (done + 1) // parts - epochs * done // parts
-        return self._warm_up(context, share)
+        return self.warm_up(context, share)
 
     def realign(self, context: VisitContext) -> Visit:
-        """Plain training for the epochs FLIC spends on re-alignment, for an equal budget."""
-        return self._warm_up(context, self.settings.alignment.realign_epochs)
+        """The warm-up again after a round, as in the authors' program."""
+        return self.warm_up(context, self.settings.alignment.realign_epochs)
 
-    def _warm_up(self, context: VisitContext, epochs: int) -> Visit:
+    def warm_up(self, context: VisitContext, epochs: int) -> Visit:
+        """Plain training for the epochs that FLIC spends on aligning φ, for an equal budget."""
         plan = self.plan(context, Duration(epochs=epochs), self.settings.pretraining.batch_size)
         shared = self.each_shared(context)
         private, shared, losses = self.train_private(context, plan, shared, frozen=False)

@@ -79,16 +79,8 @@ class Flic(NetworkMethod):
 
     always_warms_up = True
 
-    def prepare(self, context: VisitContext) -> Visit:
-        """φ_i fitted to the initial anchors.  Paper: sec:alignment, append:models."""
-        return self._align(context, self.settings.pretraining.epochs)
-
-    def realign(self, context: VisitContext) -> Visit:
-        """φ_i fitted to the averaged anchors, as the authors' program does after every round."""
-        return self._align(context, self.settings.alignment.realign_epochs)
-
-    def _align(self, context: VisitContext, epochs: int) -> Visit:
-        """φ_i after descent on Σ_c W2²(μ_c, ν_φi^(c)) alone."""
+    def warm_up(self, context: VisitContext, epochs: int) -> Visit:
+        """φ_i after descent on Σ_c W2²(μ_c, ν_φi^(c)).  Paper: sec:alignment, append:models."""
         stack, shared = context.stack, self.each_shared(context)
         plan = self.plan(context, Duration(epochs=epochs), self.settings.pretraining.batch_size)
 
