@@ -104,11 +104,11 @@ class Candidate(Learner):
         return list(self.view(encoded))
 
     def refuse(self, encoded: EncodedFederation, settings: FitSettings) -> None:
-        engine = self._engine(encoded, settings, settings.seed)
+        own = settings.method_with(self.changes)
+        engine = self._engine(encoded, settings, own, settings.seed)
         engine.method.init_server()
         if engine.method.stages:
-            participation = settings.method_with(self.changes).training.participation
-            num_active(len(engine.clients.names), participation)
+            num_active(len(engine.clients.names), own.training.participation)
 
     def simulate(
         self,
@@ -119,7 +119,8 @@ class Candidate(Learner):
         on_step: OnRunStep = lambda record, run: None,
     ) -> Run:
         """The whole run, of which clients are measured at the end only."""
-        engine, own = self._engine(encoded, settings, seed), settings.method_with(self.changes)
+        own = settings.method_with(self.changes)
+        engine = self._engine(encoded, settings, own, seed)
         run = Run(engine, MemoryJournal(), own, TrafficCounter(engine))
         if engine.method.stages:  # else each client learns its model when it is exported
             schedule = Schedule.of(own.training, evaluate_every=0)
@@ -128,8 +129,10 @@ class Candidate(Learner):
                 on_step(record, run)
         return run
 
-    def _engine(self, encoded: EncodedFederation, settings: FitSettings, seed: int) -> Engine:
-        seen, own = self.view(encoded), settings.method_with(self.changes)
+    def _engine(
+        self, encoded: EncodedFederation, settings: FitSettings, own: MethodSettings, seed: int
+    ) -> Engine:
+        seen = self.view(encoded)
         silos = [silo for silo in encoded.silos if silo.name in seen]
         clients = tuple(seen[silo.name].client(silo, own) for silo in silos)
         data = FederatedData("tables", encoded.task, clients)

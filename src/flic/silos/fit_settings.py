@@ -66,15 +66,24 @@ class FitSettings(Section):
         """True if all candidates are compared as they are, which any tables allow."""
         return not (self.candidates or self.network or self.meta_classes)
 
-    @cached_property
+    @property
     def method(self) -> MethodSettings:
         """Settings of the networks."""
         return self.method_with({})
 
     def method_with(self, changes: Mapping[str, Any]) -> MethodSettings:
         """Settings of the networks with some changes; the user's own take precedence."""
-        usual = merge(NETWORK, {"anchors": {"meta_classes": self.meta_classes}})
-        return MethodSettings.model_validate(merge(merge(usual, changes), self.network))
+        key = repr((self.meta_classes, changes, self.network))  # a copy may have others
+        if key not in self._known_methods:
+            usual = merge(NETWORK, {"anchors": {"meta_classes": self.meta_classes}})
+            found = MethodSettings.model_validate(merge(merge(usual, changes), self.network))
+            self._known_methods[key] = found
+        return self._known_methods[key]
+
+    @cached_property
+    def _known_methods(self) -> dict[str, MethodSettings]:
+        """Settings by their changes: each is asked for on every split."""
+        return {}
 
     def variant(self, method: str) -> str:
         """The method that stands for another in this fit: flic has two variants."""
