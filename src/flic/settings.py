@@ -295,6 +295,8 @@ def in_words(error: object) -> str:
         return f"{_cut(str(error))} is missing"
     if isinstance(error, TypeError | AttributeError):  # in Python's words
         return "a part of it is of the wrong kind, such as a list in place of an object"
+    if isinstance(error, json.JSONDecodeError):
+        return f"not valid JSON: {error}"
     if not isinstance(error, ValidationError):
         return str(error)
     problem = error.errors()[0]

@@ -42,6 +42,13 @@ def test_nobody_else_reads_a_silo_s_log(tmp_path):
     assert [line["message"][4] for line in events(tmp_path)] == ["3", "4"]
 
 
+def test_a_log_holds_names_of_files_that_are_no_text(tmp_path):
+    note(tmp_path, "failed", message="no file 'caf\udce9 bücher.csv'")
+    with (tmp_path / LOG).open("ab") as log:
+        log.write(b'{"event": "torn')
+    assert [line["message"] for line in events(tmp_path)] == ["no file 'caf? bücher.csv'"]
+
+
 # A connection that is lost for good as soon as it is there.
 LOST_FOR_GOOD = """
 import sys

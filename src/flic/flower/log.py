@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from flic.files import open_with
+from flic.files import open_with, parse_json
 
 LOG = "log.jsonl"
 
@@ -17,7 +17,8 @@ def note(folder: Path, event: str, **facts: Any) -> None:
     line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "event": event, **facts}
     # Reasons of failures may quote rows: nobody else may read them.
     with open_with(folder / LOG, "ab") as file:
-        file.write(json.dumps(line).encode() + b"\n")
+        # A path may hold half of a pair, which would make the line one that is passed over.
+        file.write(json.dumps(line, ensure_ascii=False).encode(errors="replace") + b"\n")
         file.flush()
         os.fsync(file.fileno())
 
@@ -27,6 +28,6 @@ def events(folder: Path) -> Iterator[dict[str, Any]]:
     path = folder / LOG
     for line in path.read_bytes().splitlines() if path.exists() else ():
         try:
-            yield json.loads(line)
+            yield parse_json(line)
         except ValueError:
             continue

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter
 
 from flic.config import RunConfig
 from flic.data.client_data import FederatedData
@@ -17,7 +17,7 @@ from flic.engine.checkpoint import CHECKPOINTS, DiskJournal
 from flic.engine.engine import Engine
 from flic.engine.traffic import ClientTraffic
 from flic.errors import Damaged, RunFolderError
-from flic.files import MOST_BYTES, BoundedFile, read_bytes
+from flic.files import MOST_BYTES, BoundedFile, read_json
 from flic.methods import METHODS
 from flic.methods.network import NetworkMethod
 from flic.page.contents import Gain, Gains, Measure, Report, Round
@@ -188,10 +188,10 @@ def _last_scores(folder: Path) -> Scores:
 def _read(path: Path, kind: type[T]) -> T:
     """Contents of a file of a finished run; an error if they are of the wrong kind."""
     try:
-        return TypeAdapter(kind).validate_json(read_bytes(path), strict=True)
+        return TypeAdapter(kind).validate_python(read_json(path), strict=True)
     except FileNotFoundError:
         raise _unfinished(path.parent, path) from None
-    except (OSError, ValidationError) as error:
+    except (OSError, ValueError) as error:
         raise _damaged(path, error) from None
 
 
