@@ -101,15 +101,17 @@ def init(
     address = Address(hosts=tuple(host or ["localhost"]), port=port, insecure=insecure)
     made = Deployment.create(folder, settings, address)
     typer.echo(f"made {folder}; start it with: flic coordinator start {folder}")
-    _tell_next(made, has_salt=settings.sends_sums)
+    _tell_next(made)
     if settings.sends_sums:
-        _tell_of_sums(settings)
+        _tell_of_sums(made, settings)
 
 
-def _tell_of_sums(settings: "FederationSettings") -> None:
-    """Say who will see which sums, and how many silos it takes."""
+def _tell_of_sums(made: "Deployment", settings: "FederationSettings") -> None:
+    """Say what to keep secret, who will see which sums, and how many silos it takes."""
     from flic.method_settings import MIN_ROWS
 
+    if not made.address.insecure:
+        notice("federation.json holds the salt that hides column names: send it to silos only.")
     notice(
         f"linked columns need {settings.min_holders} silos or more (min_holders): of two, each "
         "would read the other's sums from the total."
@@ -132,7 +134,7 @@ def _tell_of_sums(settings: "FederationSettings") -> None:
         )
 
 
-def _tell_next(made: "Deployment", *, has_salt: bool) -> None:
+def _tell_next(made: "Deployment") -> None:
     """Say which files silos need, and where silos may run."""
     if made.address.insecure:
         notice("without TLS, silos must run on this machine, and no silo's key is checked.")
@@ -140,8 +142,6 @@ def _tell_next(made: "Deployment", *, has_salt: bool) -> None:
     typer.echo(
         f"send to silos: {made.certificates.authority} and {made.folder / 'federation.json'}"
     )
-    if has_salt:
-        notice("federation.json holds the salt that hides column names: send it to silos only.")
     if made.address.is_local:
         notice("silos can connect from this machine only; for others, make it with --host NAME.")
 
