@@ -1,7 +1,8 @@
 """The candidates of a fit: stay alone, join flic, or one of the classical ways to share.
 
-Each learns from the same encoded rows and gives every client a model of its own. To add one, add
-an entry to `CANDIDATES`.
+Each learns from the same encoded rows and gives every client a model of its own. A `Candidate` is a
+view of columns, a method and changed settings; `Mix` alone is none of these, since it weighs the
+models of the others. To add one, add an entry to `CANDIDATES`.
 """
 
 from collections.abc import Mapping
