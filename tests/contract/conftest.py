@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from small_federation import Ran, Visited, engine_of, make_federation, make_settings, run_of
@@ -32,10 +33,21 @@ def make_engine() -> Callable[..., Engine]:
     return engine_of
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def run() -> Callable[..., Ran]:
-    """run(method, data, stack_width=, rounds=, ...): a whole run in memory."""
-    return run_of
+    """run(method, data, stack_width=, rounds=, ...): a whole run in memory, for reading only.
+
+    Those who ask for the same run on the small federation share one.
+    """
+    known: dict[str, Ran] = {}
+
+    def shared(method: str, *data: FederatedData, **changes: Any) -> Ran:
+        if data or "jobs" in changes:
+            return run_of(method, *data, **changes)
+        key = repr((method, sorted(changes.items())))
+        return known.get(key) or known.setdefault(key, run_of(method, **changes))
+
+    return shared
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from small_federation import (
     ON_RESPONSES,
     PLAIN_DESCENT,
     SINGLE_TOL,
+    run_of,
 )
 
 UNEVEN = {"embedding": {"latent_dim": 5, "hidden": [7]}, "model": {"hidden_dim": 3}}
@@ -18,7 +19,7 @@ WIDE = {"embedding": {"latent_dim": 64, "hidden": [64]}, "model": {"hidden_dim":
 
 @pytest.mark.parametrize("method", METHODS_ON_BOTH)
 def test_same_seed_same_result(run, method):
-    run(method).assert_equals(run(method))
+    run(method).assert_equals(run_of(method))
 
 
 @pytest.mark.parametrize("method", NETWORKS_ON_BOTH)
