@@ -185,7 +185,8 @@ def nearly() -> Callable[[Any], Any]:
 
 
 #: Shapes of tensors are checked where the mathematics is tested. Elsewhere the same code runs
-#: thousands of times more, and the checks would take twice as long as the work.
+#: thousands of times more, and the checks would take twice as long as the work. So do whole
+#: federations beside the tests of their parts, which carry the mark.
 CHECKED = {"gaussians", "networks", "methods", "paper"}
 
 
@@ -193,7 +194,8 @@ CHECKED = {"gaussians", "networks", "methods", "paper"}
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Let jaxtyping look at the tensors of a test and of its fixtures, or not."""
     where = item.path.relative_to(Path(__file__).parent).parts[0]
-    jaxtyping.config.update("jaxtyping_disable", where not in CHECKED)
+    checks = where in CHECKED and not item.get_closest_marker("federation")
+    jaxtyping.config.update("jaxtyping_disable", not checks)
     return (yield)
 
 
