@@ -71,6 +71,11 @@ BAD_FIT = {
         2,
         'network.training.rounds: got "x"; expected a whole number',
     ),
+    "network text": (
+        'network = { training = { batch_size = "32" } }',
+        2,
+        'network.training.batch_size: got "32"; expected a whole number',
+    ),
     "endless network": (
         "network = { training = { rounds = 1000000000000 } }",
         2,

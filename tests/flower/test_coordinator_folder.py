@@ -106,6 +106,10 @@ CLASSES = {"classes": ["well", "ill"]}
         ({**CLASSES, "network": {"training": {"rounds": 3}}}, "training.rounds is set here"),
         ({**CLASSES, "network": {"training": {"average": "mean"}}}, "training.average is set here"),
         ({**CLASSES, "network": {"training": {"x": 3}}}, "network.training.x: unknown key"),
+        (
+            {**CLASSES, "network": {"training": {"batch_size": "32"}}},
+            'network.training.batch_size: got "32"; expected a whole number',
+        ),
         ({**CLASSES, "network": {"training": {"normalise": "literal"}}}, "expected 'active'"),
         ({**CLASSES, "network": {"alignment": {"realign_epochs": 1}}}, "realign_epochs is set"),
         ({**CLASSES, "network": {"embedding": {"frozen": True}}}, "embedding.frozen is true"),

@@ -14,7 +14,7 @@ from flic.data.task import Classification, Regression, Task, TaskName
 from flic.method_settings import MIN_ROWS, MethodSettings, refuse_endless
 from flic.methods import METHODS, build_method, own_methods
 from flic.methods.protocol import Method, Population, Step
-from flic.settings import Section, merge, validated
+from flic.settings import Section, merge, strictly, validated
 from flic.silos.fit_settings import NETWORK
 
 NUMBER_BYTES = 8
@@ -87,7 +87,7 @@ class FederationSettings(Section):
     @field_validator("network")
     @classmethod
     def _known_settings(cls, network: dict[str, Any]) -> dict[str, Any]:
-        known = MethodSettings.model_validate(merge(NETWORK, network))
+        known = strictly(MethodSettings, merge(NETWORK, network))
         above = [key for key in _SET_ABOVE if key in network.get("training", {})]
         if above:
             raise ValueError(

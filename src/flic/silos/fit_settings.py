@@ -13,7 +13,7 @@ from flic.data.task import Task, TaskName
 from flic.errors import ConfigError
 from flic.method_settings import MIN_ROWS, MetaClasses, MethodSettings, refuse_endless
 from flic.presets import PRESETS
-from flic.settings import Section, merge, validated
+from flic.settings import Section, merge, strictly, validated
 
 ClassMetric = Literal["accuracy", "balanced_accuracy", "auroc", "log_loss", "calibration_error"]
 ResponseMetric = Literal["r2", "rmse", "mae"]
@@ -58,7 +58,7 @@ class FitSettings(Section):
     @field_validator("network")
     @classmethod
     def _known_settings(cls, network: dict[str, Any]) -> dict[str, Any]:
-        MethodSettings.model_validate(merge(NETWORK, network))
+        strictly(MethodSettings, merge(NETWORK, network))
         return network
 
     @property
