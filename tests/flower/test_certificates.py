@@ -1,5 +1,6 @@
 """A federation's own authority: who holds its certificate trusts its coordinator, nobody else."""
 
+import os
 import socket
 import ssl
 import stat
@@ -8,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from flic.errors import ConfigError, RunFolderError
+from flic.errors import ConfigError, FlicError, RunFolderError
 from flic.flower import keys
 from flic.flower.ops import certificates
 
@@ -136,6 +137,14 @@ def test_what_is_no_public_key_is_refused(content, reason, tmp_path):
         path.write_text(content)
     with pytest.raises(ConfigError, match=reason):
         keys.read_public(path)
+
+
+def test_a_key_or_certificate_that_is_a_pipe_is_refused(tmp_path):
+    os.mkfifo(pipe := tmp_path / "key")
+    readers = (keys.read_public, keys.read_private, certificates._read, certificates._read_key)
+    for read in readers:
+        with pytest.raises(FlicError, match="it is a pipe or a device"):
+            read(pipe)
 
 
 @pytest.mark.parametrize("host", ["::1", "[::1]", "2001:db8::7", "here.example.org:9443"])

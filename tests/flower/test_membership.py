@@ -49,6 +49,12 @@ def test_a_log_holds_names_of_files_that_are_no_text(tmp_path):
     assert [line["message"] for line in events(tmp_path)] == ["no file 'caf? bücher.csv'"]
 
 
+def test_a_log_that_is_a_pipe_is_refused(tmp_path):
+    os.mkfifo(tmp_path / LOG)
+    with pytest.raises(OSError, match="it is a pipe or a device"):
+        list(events(tmp_path))
+
+
 # A connection that is lost for good as soon as it is there.
 LOST_FOR_GOOD = """
 import sys

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from flic.errors import ConfigError
-from flic.files import write_atomically
+from flic.files import read_bytes, write_atomically
 
 CURVE = ec.SECP384R1()
 
@@ -53,7 +53,7 @@ UNREADABLE = (ValueError, UnsupportedAlgorithm, NotImplementedError)
 def read_public(path: Path) -> str:
     """The line of a silo's public key, if it is one."""
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except OSError as error:
         raise ConfigError(f"key {path} cannot be read ({error}); expected KEY.pub.") from None
     if b"PRIVATE" in content:
@@ -82,7 +82,7 @@ def public_line(content: bytes, *, source: str) -> str:
 def read_private(path: Path) -> ec.EllipticCurvePrivateKey:
     """The silo's private key."""
     try:
-        key = serialization.load_ssh_private_key(path.read_bytes(), None)
+        key = serialization.load_ssh_private_key(read_bytes(path), None)
     except (OSError, *UNREADABLE) as error:
         raise ConfigError(
             f"key {path} cannot be read ({error}); expected the one that flic silo init made. "

@@ -7,9 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from flic.files import open_with, parse_json
+from flic.files import open_with, parse_json, read_bytes
 
 LOG = "log.jsonl"
+
+MOST_LOG = 2**36
+"""Most bytes of a log that is read; one of many years is smaller."""
 
 
 def note(folder: Path, event: str, **facts: Any) -> None:
@@ -26,7 +29,7 @@ def note(folder: Path, event: str, **facts: Any) -> None:
 def events(folder: Path) -> Iterator[dict[str, Any]]:
     """Lines of the folder's log, oldest first."""
     path = folder / LOG
-    for line in path.read_bytes().splitlines() if path.exists() else ():
+    for line in read_bytes(path, most=MOST_LOG).splitlines() if path.exists() else ():
         try:
             yield parse_json(line)
         except ValueError:

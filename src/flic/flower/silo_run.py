@@ -26,11 +26,12 @@ from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
+from torch import Tensor
 
 from flic.data.client_data import ClientData, Split
 from flic.data.schema import FeatureSchema
 from flic.errors import Damaged, FederationError
-from flic.files import read_json, write_atomically, write_json
+from flic.files import read_bytes, read_json, write_atomically, write_json
 from flic.flower.answers import Answers
 from flic.flower.federation_settings import FederationSettings, federation_settings
 from flic.flower.pooling import KEY_BYTES, LAST, feature_keys, round_of
@@ -119,9 +120,9 @@ class SiloRun:
     def client(self) -> ClientData:
         """The silo's rows."""
         try:
-            rows = load_tensors((self.folder / ROWS).read_bytes())
+            rows = _read_tensors(self.folder / ROWS)
             train, test = (Split(rows[f"{w}.x"], rows[f"{w}.y"]) for w in ("train", "test"))
-        except (SafetensorError, KeyError, OSError) as error:
+        except KeyError as error:
             raise _damaged(self.folder / ROWS, error) from error
         is_linked = self.settings.sends_sums
         sources = self.encoder.source_numbers
@@ -141,8 +142,8 @@ class SiloRun:
         if not path.exists():
             return None
         try:
-            return unpacked(path.read_bytes())
-        except ValueError as error:
+            return unpacked(read_bytes(path))
+        except (OSError, ValueError) as error:
             raise _damaged(path, error) from error
 
     @property
@@ -208,7 +209,7 @@ class SiloRun:
 
     def private(self, round: int, silo: SiloEngine) -> Named:
         """Private parameters after a round, which must be of the silo's own network."""
-        tensors = self._tensors(round)
+        tensors = _read_tensors(_state(self.folder, round))
         private, shared = (stripped(part, tensors) for part in ("private.", "shared."))
         wrong = unlike_forms(silo.new(), private) + unlike_forms(silo.expected_shared, shared)
         if wrong:
@@ -218,7 +219,7 @@ class SiloRun:
     def _load(self, round: int) -> NetworkModel:
         """The network after a round."""
         saved = self._network({}, {}).save()
-        found = Saved(saved.kind, saved.facts, self._tensors(round))
+        found = Saved(saved.kind, saved.facts, _read_tensors(_state(self.folder, round)))
         try:
             return NetworkModel.load(found, self.settings.common_task)
         except Damaged as error:
@@ -227,18 +228,11 @@ class SiloRun:
     def _load_linked(self) -> LinkedModel:
         """The model of linked columns, after the last round."""
         facts = {"classes": list(self.client.classes)}
-        found = Saved(LinkedModel.kind, facts, self._tensors(LAST))
+        found = Saved(LinkedModel.kind, facts, _read_tensors(_state(self.folder, LAST)))
         try:
             return LinkedModel.load(found, self.settings.common_task)
         except (Damaged, KeyError) as error:
             raise _damaged(_state(self.folder, LAST), error) from error
-
-    def _tensors(self, round: int) -> Named:
-        path = _state(self.folder, round)
-        try:
-            return load_tensors(path.read_bytes())
-        except (SafetensorError, OSError) as error:
-            raise _damaged(path, error) from error
 
     def keep_to_itself(self, sums: Named) -> None:
         """Remember sums that the silo did not tell, beside those of other rounds."""
@@ -259,10 +253,7 @@ class SiloRun:
     @property
     def _kept(self) -> Named:
         path = self.folder / KEPT
-        try:
-            return load_tensors(path.read_bytes()) if path.exists() else {}
-        except (SafetensorError, OSError) as error:
-            raise _damaged(path, error) from error
+        return _read_tensors(path) if path.exists() else {}
 
     def keep(self, rounds: set[int]) -> None:
         """Remove the parameters of all other rounds."""
@@ -319,6 +310,13 @@ def rows_of(silo: EncodedSilo, settings: FederationSettings, *, least: int) -> C
 
 def _state(folder: Path, round: int) -> Path:
     return folder / f"{round:05d}.safetensors"
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_tensors(read_bytes(path))
+    except (SafetensorError, OSError) as error:
+        raise _damaged(path, error) from error
 
 
 def _packed(tensors: Named) -> bytes:

@@ -27,7 +27,7 @@ from safetensors.torch import save
 
 from flic.data.client_data import ClientData, Split
 from flic.errors import FederationError
-from flic.files import make_folder, parse_json, write_atomically
+from flic.files import make_folder, parse_json, read_bytes, write_atomically
 from flic.flower.cells import Cells
 from flic.settings import damaged
 from flic.silos.encoding import EncodedSilo, in_shared_units, linked_names
@@ -203,7 +203,7 @@ class SumsHistory:
             make_folder(self._folder)
             write_atomically(path, secrets.token_bytes(SECRET_BYTES))
         try:
-            found = path.read_bytes()
+            found = read_bytes(path)
         except OSError as error:
             raise damaged(path, error, remedy=_COPY) from error
         if len(found) != SECRET_BYTES:

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from flic.errors import ConfigError, RunFolderError
-from flic.files import write_atomically
+from flic.files import read_bytes, write_atomically
 from flic.flower.keys import write_secret
 
 AUTHORITY_DAYS = 3650
@@ -184,7 +184,7 @@ def _private_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 def _read(path: Path) -> x509.Certificate:
     try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
+        return x509.load_pem_x509_certificate(read_bytes(path))
     except (OSError, ValueError) as error:
         raise RunFolderError(
             f"certificate {path} cannot be read ({error}); expected one that flic coordinator init "
@@ -194,7 +194,7 @@ def _read(path: Path) -> x509.Certificate:
 
 def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
     try:
-        key = serialization.load_pem_private_key(path.read_bytes(), None)
+        key = serialization.load_pem_private_key(read_bytes(path), None)
     except (OSError, ValueError, TypeError) as error:
         raise RunFolderError(
             f"key {path} cannot be read ({error}); expected the key of the authority that flic "

@@ -16,6 +16,7 @@ from typing import Any
 from cryptography.x509 import load_pem_x509_certificate
 
 from flic.errors import ConfigError, FederationError
+from flic.files import read_bytes
 from flic.flower import keys
 from flic.flower.log import events
 from flic.flower.ops.certificates import is_loopback
@@ -76,8 +77,8 @@ def _refuse_no_certificate(path: Path) -> None:
     if not path.is_file():
         raise ConfigError(f"--ca {path}: no such file; expected the operator's ca.crt.")
     try:
-        load_pem_x509_certificate(path.read_bytes())
-    except ValueError as error:
+        load_pem_x509_certificate(read_bytes(path))
+    except (OSError, ValueError) as error:
         raise ConfigError(
             f"--ca {path}: no certificate ({error}); expected the operator's ca.crt."
         ) from None

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from flic.errors import FederationError
-from flic.files import write_atomically, write_json
+from flic.files import read_bytes, write_atomically, write_json
 from flic.flower.pinned_keys import refuse_strangers
 from flic.flower.secure.contribution import SumLayout, sets_behind
 from flic.flower.secure.fixed_point import added, encoded
@@ -337,7 +337,7 @@ class SiloSum:
     def _numbers(self) -> dict[str, np.ndarray]:
         path = self.folder / NUMBERS
         try:
-            return load(path.read_bytes())
+            return load(read_bytes(path))
         except (SafetensorError, OSError) as error:
             raise damaged(path, error) from error
 
