@@ -36,7 +36,7 @@ CHECKPOINTS = "checkpoints"
 
 _FILE = re.compile(r"\d{5,}\.(server|\d+)\.safetensors\Z")
 
-Origin = Mapping[str, str]
+MadeWith = Mapping[str, str]
 """Origin of a run: "settings", "data", "code" or the like → SHA-256."""
 
 
@@ -78,7 +78,7 @@ class DiskJournal:
     def __init__(
         self,
         folder: Path,
-        origin: Origin | None = None,
+        origin: MadeWith | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         """Open the journal of the run with this origin; None accepts any run.

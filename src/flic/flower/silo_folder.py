@@ -33,7 +33,7 @@ from flic.silos.encoding import EncodedSilo, encode
 from flic.silos.fitted import FittedClient
 from flic.tables import Client, SiloTable, load_client
 
-AGREED = "agreed.json"
+AGREED_FILE = "agreed.json"
 
 MOST_RUNS = 100
 """Runs that lie in a silo's folder at most."""
@@ -70,7 +70,7 @@ class SiloFolder:
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / FILE, text.encode())
         if agreed is not None:
-            write_json(folder / AGREED, agreed.model_dump(mode="json"))
+            write_json(folder / AGREED_FILE, agreed.model_dump(mode="json"))
         return cls(folder, file)
 
     @classmethod
@@ -139,7 +139,7 @@ class SiloFolder:
     @property
     def was_shown(self) -> bool:
         """True if it was shown what leaves it under the federation's settings."""
-        return (self.folder / AGREED).exists()
+        return (self.folder / AGREED_FILE).exists()
 
     # ---- runs ----------------------------------------------------------------------------
 
@@ -174,7 +174,7 @@ class SiloFolder:
         """Refuse settings other than those shown at init, for which it was said what leaves."""
         if not self.was_shown:
             return
-        path = self.folder / AGREED
+        path = self.folder / AGREED_FILE
         agreed = federation_settings(read_object(path), source=str(path))
         if agreed.agreement != settings.agreement:
             raise FederationError(

@@ -9,15 +9,15 @@ from flic.page.charts import FEW, HOVER, Chart
 from flic.page.contents import Group
 from flic.page.figures import number
 from flic.page.names import distinct, in_order, plain
-from flic.runs.latent import AlignmentCell, Anchor, Latent, LatentPoint, Split
+from flic.runs.latent import AlignmentCell, Anchor, Latent, LatentPoint, SplitName
 
 READABLE = 28  # most names on an axis
 WRITTEN_CELLS = 120  # most cells of a heat map that shows its numbers
 TALLEST = 560  # pixels of a chart
-SPLITS: Mapping[Split, str] = {"train": "Training rows", "test": "Test rows"}
+SPLITS: Mapping[SplitName, str] = {"train": "Training rows", "test": "Test rows"}
 
 
-def splits(found: Sequence[LatentPoint] | Sequence[AlignmentCell]) -> dict[Split, str]:
+def splits(found: Sequence[LatentPoint] | Sequence[AlignmentCell]) -> dict[SplitName, str]:
     """Titles of the splits, training rows first."""
     own = {one.split for one in found}
     return {split: title for split, title in SPLITS.items() if split in own}
@@ -44,7 +44,7 @@ def latent(view: Latent, group: Group) -> Chart:
     clients = {client: number for number, client in enumerate(client_marks(view))}
     which = splits(view.points)
     first, *_ = which
-    rows: dict[tuple[Split, str], list[LatentPoint]] = {
+    rows: dict[tuple[SplitName, str], list[LatentPoint]] = {
         (split, label): [] for split in which for label in labels
     }
     for point in view.points:

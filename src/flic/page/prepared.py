@@ -10,7 +10,7 @@ from flic.page.charts import Chart
 from flic.page.contents import Measure, Report
 from flic.page.figures import score, size
 from flic.page.names import distinct, in_order
-from flic.runs.latent import AlignmentCell, Split
+from flic.runs.latent import AlignmentCell, SplitName
 
 
 def drawn(report: Report) -> dict[str, Chart]:
@@ -68,9 +68,9 @@ def best(values: Sequence[float | None], measure: Measure) -> float | None:
 
 def by_client_and_class(
     cells: Iterable[AlignmentCell],
-) -> dict[tuple[str, str], dict[Split, AlignmentCell]]:
+) -> dict[tuple[str, str], dict[SplitName, AlignmentCell]]:
     """Distances of each client and class, by split."""
-    found: dict[tuple[str, str], dict[Split, AlignmentCell]] = {}
+    found: dict[tuple[str, str], dict[SplitName, AlignmentCell]] = {}
     for cell in cells:
         found.setdefault((cell.client, cell.label), {})[cell.split] = cell
     return found

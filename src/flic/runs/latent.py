@@ -30,8 +30,8 @@ from flic.shapes import Named
 
 POINTS = 3000  # rows in the view
 BINS = 4  # ranges of responses in the view of a regression
-Split = Literal["train", "test"]
-SPLITS: Sequence[Split] = ("train", "test")
+SplitName = Literal["train", "test"]
+SPLITS: Sequence[SplitName] = ("train", "test")
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class LatentPoint:
     y: float
     label: str
     client: str
-    split: Split
+    split: SplitName
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class AlignmentCell:
     w2sq: float
     low: float | None
     high: float | None
-    split: Split
+    split: SplitName
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,7 @@ class Seen:
     """Embedded rows of one split of one client, and the anchor of each of its classes."""
 
     client: str
-    split: Split
+    split: SplitName
     z: Tensor  # [rows, k]
     y: Tensor  # [rows], labels as in the data
     anchors: Mapping[int, Gaussian]

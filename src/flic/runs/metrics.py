@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 Record = Mapping[str, Any]
 
-Measure = Literal["accuracy", "R²"]
+ScoreName = Literal["accuracy", "R²"]
 
-KEYS: Mapping[Measure, str] = {"accuracy": "accuracy", "R²": "r2"}
-"""Measure → its name in files."""
+KEYS: Mapping[ScoreName, str] = {"accuracy": "accuracy", "R²": "r2"}
+"""ScoreName → its name in files."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Scores:
     round: int
     clients: Mapping[str, float]
     weights: Mapping[str, float]  # test rows; of R², the spread Σ (y − ȳ)² of the test responses
-    measure: Measure = "accuracy"
+    measure: ScoreName = "accuracy"
     errors: Mapping[str, float] = field(default_factory=dict)  # of R²: mean RMSE and MAE of clients
 
     @property
@@ -93,7 +93,7 @@ def scores_at(record: Record) -> Scores:
     )
 
 
-def _measure(record: Record) -> Measure:
+def _measure(record: Record) -> ScoreName:
     some = next(iter(record["scores"].values()))
     return "accuracy" if "test_right" in some else "R²"
 

@@ -15,7 +15,7 @@ from flic.methods.linked.client_sums import ClientSums
 from flic.methods.linked.discriminants import Base, Linear, Own
 from flic.methods.linked.sums import Moments, Totals
 
-MOST_ROWS = 0.25
+MOST_ROWS_PER_FEATURE = 0.25
 """Most rows of a client per feature for which subtracting them in the pooled basis pays."""
 
 
@@ -91,7 +91,11 @@ def _few(pool: ClientSums, everyone: PooledSums, side: PeerSide, rows: Tensor) -
     Peers may send nothing of their scatter; then the pooled one is the client's own.
     """
     width = len(everyone.scale)
-    if not everyone.is_of_one_block or len(side.own) < width or len(rows) > MOST_ROWS * width:
+    if (
+        not everyone.is_of_one_block
+        or len(side.own) < width
+        or len(rows) > MOST_ROWS_PER_FEATURE * width
+    ):
         return False
     own = len(rows) - len(class_of(pool.agreed, pool.client.train)[rows].unique())
     return float(everyone.sums.dof[0, 0]) - own >= 1
