@@ -52,8 +52,7 @@ def reproduce(
 ) -> None:
     """Reproduce a table or figure of the paper, beside honest baselines.
 
-    Finished cells are kept: an interrupted reproduction can be resumed, and several processes may
-    work on the same folder.
+    Finished cells are kept: the same command resumes, and several processes may share the folder.
     """
     from flic_paper.pages import QUICK, require_figures, shown, update_page
     from flic_paper.studies import STUDIES

@@ -136,7 +136,7 @@ def test_linked_columns_have_a_salt_and_are_announced_round_by_round(flic, rows,
     assert f"bytes in round 2, before masks: 0 to {2 * 32 + 8 * numbers + 6 * 8}" in said
     assert "bytes in round 4, before masks: " in said
     assert "masked: the operator sees totals over 3 silos or more, not yours" in said
-    assert "in a federation of fewer than 3 silos this silo tells no sums" in said
+    assert "if fewer than 3 silos take part, this silo sends no sums" in said
 
 
 def test_what_is_given_up_without_secure_sums_is_said_to_the_operator_and_to_silos(flic, rows):

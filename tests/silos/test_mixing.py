@@ -178,10 +178,7 @@ def fitted(tables):
 
 def test_the_mix_is_compared_like_everyone(fitted, tables):
     assert {*fitted.verdict.candidates["mix"]} == {*tables.names}
-    assert any(
-        note.startswith("the mix of all candidates, by the rows of all clients: ")
-        for note in fitted.notices
-    )
+    assert any(note.startswith("mix is a weighted mean of candidates: ") for note in fitted.notices)
 
 
 def test_a_kept_mix_is_the_mean_of_its_parts(fitted):

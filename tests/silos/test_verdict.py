@@ -88,7 +88,7 @@ def test_a_reason_names_both_and_the_say():
     alike = reason(Choice("flic", "lda", 0.0123, "flic", 0.001), "accuracy")
     assert "Clients differ too little for this client's own rows to change that" in alike
     tied = reason(Choice("flic", "lda", 0.0001, "flic", 0.4), "accuracy")
-    assert "level with discriminant" in tied
+    assert "tied with discriminant" in tied
     assert "no other candidate" in reason(Choice("lda", None, 0, "lda", 0), "accuracy")
 
 

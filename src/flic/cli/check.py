@@ -139,5 +139,5 @@ def _show_shared(found: "Check") -> None:
         if names and count == _TOO_FEW:
             say(
                 "columns of two clients are linked by flic fit, and not by a federation between "
-                "machines (min_holders = 3): each would read the other's sums from the total"
+                "machines (min_holders = 3): each could read the other's sums from the total"
             )

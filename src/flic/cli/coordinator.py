@@ -64,13 +64,13 @@ def init(
         str | None,
         typer.Option(
             metavar="A,B,…",
-            help="Names of the classes. For responses instead: --set task=regression --set "
-            "range=[0,10].",
+            help="Names of the classes. For a regression, leave this out and give --set "
+            "task=regression --set range=[0,10].",
         ),
     ] = None,
     method: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Method: flic-class (if not given), flic-hl, linked, …"),
+        typer.Option(metavar="NAME", help="Method: flic-class (the default), flic-hl, linked, …"),
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of training.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random.")] = None,
@@ -113,8 +113,8 @@ def _tell_of_sums(made: "Deployment", settings: "FederationSettings") -> None:
     if not made.address.insecure:
         notice("federation.json holds the salt that hides column names: send it to silos only.")
     notice(
-        f"linked columns need {settings.min_holders} silos or more (min_holders): of two, each "
-        "would read the other's sums from the total."
+        f"linked columns need {settings.min_holders} silos or more (min_holders): with two, "
+        "each could subtract its own sums from the total and read the other's."
     )
     if settings.min_rows < MIN_ROWS:
         notice(

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 def join(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A fitted folder, or a run of FLIC.")
+        Path,
+        typer.Argument(
+            metavar="DIR", help="Folder of flic fit, or of a run of flic-class or flic-hl."
+        ),
     ],
     name: Annotated[str, typer.Option(help="Name of the new client.")],
     data: Annotated[Path, typer.Option(metavar="FILE", help="Table of the new client.")],

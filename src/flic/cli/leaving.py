@@ -54,8 +54,8 @@ def _show_sums(silo: "SiloFolder", settings: "FederationSettings") -> None:
         f"{silo.min_holders(settings)} silos have (min_holders), and each is over at least "
         f"{counted(silo.min_rows(settings), 'row')} (min_rows). Besides sums by class, at most "
         f"{silo.max_numbers_per_value(settings):g} sums are sent per encoded value of your "
-        "rows (max_numbers_per_value), and likelihoods are rounded so that no row alone moves "
-        "one by more than a step: from more, rows could be computed. SECURITY.md says what is "
+        "rows (max_numbers_per_value): from more, rows could be computed. Likelihoods are "
+        "rounded, so that no row alone moves one by more than a step. SECURITY.md says what is "
         "known about this."
     )
 
@@ -69,9 +69,9 @@ def _show_who_sees(silo: "SiloFolder", settings: "FederationSettings") -> None:
             "number has 16 bytes, and there is one for every linked column of any silo."
         )
         notice(
-            f"in a federation of fewer than {least} silos this silo tells no sums: of two, each "
-            "reads the other's sums from the total. Before the first run, compare and trust the "
-            "others' keys: flic silo trust"
+            f"if fewer than {least} silos take part, this silo sends no sums: with two, each could "
+            "subtract its own sums from the total and read the other's. Before the first run, "
+            "compare and trust the others' keys: flic silo trust"
         )
     else:
         notice(

@@ -35,7 +35,7 @@ def predict(
     out: Out,
     encoding: Encoding = "utf-8",
 ) -> None:
-    """Predict new rows of a client, in order: class and probabilities, or a value."""
+    """Predict new rows of a client, in their order: a class with probabilities, or a value."""
     need_tables("predict")
     from flic.silos.folder import load
 
@@ -67,7 +67,7 @@ def evaluate(
     format: Format = "text",
     encoding: Encoding = "utf-8",
 ) -> None:
-    """Measure a client's model on its rows with known labels that it was not trained on."""
+    """Measure a client's model on labelled rows; rows that it was trained on are left out."""
     need_tables("evaluate")
     from flic.silos.folder import load
 

@@ -40,8 +40,8 @@ OwnName = Annotated[
 OwnScatter = Annotated[
     Scatter | None,
     typer.Option(
-        help="What to send about how linked columns vary: off sends nothing, diagonal each "
-        "column by itself, projected random mixtures, full every pair (if not given)."
+        help="How much to send about how linked columns vary: off, nothing; diagonal, each "
+        "column by itself; projected, random mixtures; full, every pair (the default)."
     ),
 ]
 FederationFile = Annotated[
@@ -206,7 +206,7 @@ def trust(
     keys: Annotated[Path, typer.Argument(metavar="LIST", help="The operator's list of keys.")],
     compared: Annotated[
         bool,
-        typer.Option("--compared", help="You compared every fingerprint with the silo it is of."),
+        typer.Option("--compared", help="Say that you compared every fingerprint with its silo."),
     ] = False,
 ) -> None:
     """Trust the keys of other silos in secure sums, once you compared their fingerprints."""
@@ -299,7 +299,7 @@ def evaluate(
     data: Annotated[Path, typer.Argument(metavar="FILE", help="Rows with known labels.")],
     format: Format = "text",
 ) -> None:
-    """Measure the silo's newest model on rows with known labels that it was not trained on."""
+    """Measure the silo's newest model on labelled rows; rows it was trained on are left out."""
     measure(_open(path).silo.model(), data, format, who="silo")
 
 

@@ -40,7 +40,7 @@ class SecureRules(LinkedRules):
     def fewest(self) -> tuple[int, str, str]:
         if self.settings.min_holders <= self.settings.quorum:
             return super().fewest
-        remedy = "Admit more: of two, each would read the other's sums."
+        remedy = "Admit more: with two, each could read the other's sums."
         return self.settings.min_holders, "min_holders", remedy
 
     @property

@@ -206,9 +206,9 @@ def _refuse_unmasked(silo: SiloFolder, round: int, settings: FederationSettings)
     if settings.min_holders < silo.file.min_holders:
         raise FederationError(
             f"silo {silo.name!r} is asked for sums of columns that {settings.min_holders} "
-            f"silos have; expected {silo.file.min_holders} (min_holders): of two, each reads "
-            "the other's sums from the total. If you agree to that, lower min_holders in "
-            "silo.toml."
+            f"silos have; expected {silo.file.min_holders} (min_holders): with two, each "
+            "could subtract its own sums from the total and read the other's. If you agree to "
+            "that, lower min_holders in silo.toml."
         )
 
 

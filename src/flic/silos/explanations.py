@@ -88,7 +88,7 @@ def _distance(found: tuple[float, str, str]) -> float:
 
 
 def _gains(known: LinkedClients) -> Iterator[str]:
-    """Whether each client's mix with what others sent predicts better than its own rows alone."""
+    """A sentence per client: whether the other clients' columns improve its predictions."""
     for name, own in known.items():
         scores = own.best_scores()
         gain = (scores["mix"] - scores["own"]) / (abs(scores["own"]) or 1.0)

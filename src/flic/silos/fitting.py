@@ -168,7 +168,7 @@ def _mixes(final: Trial) -> Iterator[str]:
     """Sentences on the weights in mixes: over all clients, and of each client that keeps one."""
     if final.weights.of_all:
         weights = _shown(final.weights.of_all)
-        yield f"the mix of all candidates, by the rows of all clients: {weights}."
+        yield f"mix is a weighted mean of candidates: {weights}."
     for client, choice in final.choices["kept"].items():
         if choice.candidate == Mix.name:
             yield f"client '{client}': its mix is {_shown(final.weights.of_client[client])}."

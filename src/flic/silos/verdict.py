@@ -277,7 +277,7 @@ def reason(choice: Choice, metric: str) -> str:
 def _margin(lead: float, other: str, metric: str) -> str:
     """The lead over the runner-up, or a tie if it would be shown as zero."""
     if lead < 0.0005:
-        return f"level with {other}"
+        return f"tied with {other}"
     by = f"{100 * lead:.1f} points" if metric in _AS_PERCENT else f"{lead:.3f}"
     return f"{by} ahead of {other}"
 

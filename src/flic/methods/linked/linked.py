@@ -192,10 +192,13 @@ class Linked(Method):
             "mix": mixes,
         }
         weights = WEIGHTS[best_of_mix(mixes)[2]]
-        parts = [f"{name} {w:.0%}" for name, w in zip(PREDICTORS, weights, strict=True)]
-        found = [f"{name} {float(score.max()):.3f}" for name, score in cv_scores.items()]
-        who = "" if len(self._groups) == 1 else f" in space '{group}'"
-        return f"linked mixes {', '.join(parts)}{who}; cross-validated {word}: {', '.join(found)}."
+        parts = [f"{w:.0%} {name}" for name, w in zip(PREDICTORS, weights, strict=True)]
+        found = [f"{float(score.max()):.3f} {name}" for name, score in cv_scores.items()]
+        where = "" if len(self._groups) == 1 else f"in space '{group}', "
+        return (
+            f"{where}predictions are a mix of {', '.join(parts)}. Cross-validated {word}: "
+            f"{', '.join(found)}."
+        )
 
     def predict(
         self, server: ServerState, stack: Stack, data: StackedData, splits: Sequence[Split]
