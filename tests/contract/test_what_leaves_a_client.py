@@ -5,7 +5,7 @@ import torch
 from small_federation import DIMS, NETWORKS_ON_BOTH, ON_RESPONSES
 
 from flic.methods import METHODS
-from flic.methods.protocol import check_update
+from flic.methods.protocol import VisitContext, check_update
 from flic.networks.sharing import RULES
 
 FLIC = ["flic-class", "flic-hl", "permuted-anchors"]
@@ -58,6 +58,20 @@ def test_no_number_of_a_client_s_rows_is_in_its_update(visit, method, stage):
         rows = torch.cat([s.x.flatten() for s in (client.train, client.validation, client.test)])
         for entry in updates[client.name].entries.values() if client.name in updates else ():
             assert not torch.isin(entry.value, rows).any()
+
+
+@pytest.mark.parametrize("method", NETWORKS_ON_BOTH)
+def test_a_method_says_which_of_its_tensors_rest_on_a_part_of_the_rows(visit, method):
+    place = visit(method)
+    context = VisitContext(place.server, place.stack, place.data, ())
+    for i, update in enumerate(place.do("update").updates):
+        behind = place.method.rows_behind(context, i)
+        assert {*behind} == {name for name in update.entries if name.startswith("anchor.")}
+        client = place.data.clients[i]
+        counts = [*client.class_counts.values()]
+        if ON_RESPONSES in method:
+            counts = [len(client.train)] * 2
+        assert sorted(behind.values()) == sorted(counts if behind else [])
 
 
 @pytest.mark.parametrize("client_weight", ["equal", "rows"])

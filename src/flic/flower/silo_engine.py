@@ -17,7 +17,6 @@ from flic.flower.pooling import FIRST, POSITIONS, SUMS, linked_method
 from flic.flower.silo_figures import figures_told
 from flic.flower.sums_form import SPACE
 from flic.method_settings import LinkedConfig
-from flic.methods.flic.algorithm import Flic
 from flic.methods.linked.disclosure import ValuesOfMap, told_detail, told_of_map
 from flic.methods.linked.linked import UPLOAD, Linked
 from flic.methods.linked.linked_client import LinkedClient
@@ -78,12 +77,19 @@ class SiloEngine:
         drawn = answer.rows_drawn[name]
         if len(self.client.train) < least_rows or 0 < sum(drawn) < least_rows:
             return VisitResult(Update(name, {}), {}), answer.states[name]
-        few = _anchors_of_few(self.engine, server, least_rows)
+        few = {n for n, rows in self._rows_behind(server).items() if rows < least_rows}
         entries = {name: e for name, e in update.entries.items() if name not in few}
         # A term counts each class by itself, so that it shows a class of one row among hundreds.
         is_told = all(count == 0 or count >= least_rows for count in drawn)
         losses = answer.losses[name] if is_told else {}
         return VisitResult(Update(name, entries), losses), answer.states[name]
+
+    def _rows_behind(self, server: ServerState) -> Mapping[str, int]:
+        """Rows behind each tensor of the silo's update that rests on a part of its rows."""
+        clients, name = self.engine.clients, self.client.name
+        stack = Stack(clients.architecture(name), {})
+        context = VisitContext(server, stack, clients.stacked_data((name,)), ())
+        return self.engine.method.rows_behind(context, 0)
 
     def figures(self, server: ServerState, state: Named) -> dict[str, float]:
         """Sums over the silo's held-out rows."""
@@ -111,20 +117,6 @@ def _refuse_impossible(silo: str, shared: Named) -> None:
                 f"silo {silo!r} is sent {name!r} with a number below {least:g}, above {most:g} or "
                 "none at all; expected sums over rows. The coordinator is broken, or lies."
             )
-
-
-def _anchors_of_few(engine: Engine, server: ServerState, least: int) -> set[str]:
-    """Names of the anchors for which the silo has rows, but too few to hide one among them."""
-    method = engine.method
-    if not isinstance(method, Flic):
-        return set()
-    [name] = engine.clients.names
-    data = engine.clients.stacked_data((name,))
-    context = VisitContext(server, Stack(engine.clients.architecture(name), {}), data, ())
-    anchor_of = method.anchor_of(method.scheme.seen(context))[0].tolist()
-    rows = method.scheme.rows_of_anchors(context, engine.clients[name])
-    few = [anchor_of[c] for c, count in rows.items() if count < least]
-    return {name(anchor) for anchor in few for name in method.scheme.anchors.parts.values()}
 
 
 class LinkedSiloEngine:

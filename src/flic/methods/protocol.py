@@ -219,6 +219,14 @@ class Method(ABC):
     def init_client(self, client: ClientData, embedding: Embedding) -> dict[str, Tensor]:
         """Private parameters of one client before its first visit, features unpadded."""
 
+    def rows_behind(self, context: VisitContext, client: int) -> Mapping[str, int]:
+        """Training rows of a client behind each tensor it sends that rests on a part of them.
+
+        A silo keeps back what rests on too few. What is not named rests on all of its rows.
+        """
+        del context, client
+        return {}
+
     def unsound(self, shared: Named) -> list[str]:
         """Names of shared tensors that no finished step leaves as they are.
 

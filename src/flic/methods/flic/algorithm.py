@@ -162,6 +162,13 @@ class Flic(NetworkMethod):
                 entries[name(anchor_of[c])] = Entry(version, self.client_weight(count))
         return entries
 
+    def rows_behind(self, context: VisitContext, client: int) -> dict[str, int]:
+        """Rows of the class, or the like, that each anchor of a client stands for."""
+        anchor_of = self.anchor_of(self.scheme.seen(context))[client].tolist()
+        rows = self.scheme.rows_of_anchors(context, context.data.clients[client])
+        names = self.scheme.anchors.parts.values()
+        return {name(anchor_of[c]): count for c, count in rows.items() for name in names}
+
     def score(self, context: VisitContext, private: Named, shared: Named, latent: Tensor) -> Tensor:
         """Class scores or responses, by the head or by the likeliest anchor."""
         if self.settings.model.predict_by == "head":
