@@ -147,7 +147,7 @@ def test_any_threshold_of_shares_recovers_and_fewer_do_not():
 
 def test_shares_are_for_one_receiver_and_one_sum():
     mine, peer, stranger = (X25519PrivateKey.generate() for _ in range(3))
-    parts = bytes(16), bytes(range(16))
+    parts = bytes(16), bytes(range(16)), bytes(range(16, 32))
     closed = sealed(parts, mine, public_bytes(peer), "a to b")
     assert opened(closed, peer, public_bytes(mine), "a to b") == parts
     for key, direction, content in (

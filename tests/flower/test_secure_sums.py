@@ -523,18 +523,16 @@ def test_shares_unmask_a_member_s_own_mask_or_a_failed_one_s_masks_with_others(s
 
 
 def test_different_shared_parts_to_different_silos_are_not_added_up(secure):
-    """Others are sent units in which all their rows are alike: the sum would be north's own."""
+    """Others are sent settings with which all of them add what is known beforehand."""
     place = secure(deadline_s=0.1)
     ask = place.grid.ask
 
     def lie(name, message):
         request = read_request(message.content)
         server = request.server
-        if name != "north" and server.round == -1 and "links.places" in server.shared:
-            shared = dict(server.shared)
-            shared["moments.linked.linear.variance"] = shared[
-                "moments.linked.linear.variance"
-            ].new_full((2,), 1e20)
+        if name != "north" and server.round == 0 and "links.places" in server.shared:
+            own = server.shared["scores.own.linked"]
+            shared = {**server.shared, "scores.own.linked": own.flip(0)}
             message.content = pack_request(replace(request, server=replace(server, shared=shared)))
         return ask(name, message)
 
@@ -542,7 +540,72 @@ def test_different_shared_parts_to_different_silos_are_not_added_up(secure):
     place.go()
     assert "that both were sent the same pooled sums" in failures(place, "east")[-1]
     others = [name for name in FIVE if name != "north"]
-    assert [r["active"] for r in records(place)] == [FIVE, FIVE, others, others]
+    assert [r["active"] for r in records(place)] == [FIVE, FIVE, FIVE, others]
+
+
+@pytest.mark.parametrize(("round", "name"), [(-1, "linear.total"), (0, "mapped.total")])
+def test_sums_that_the_operator_made_up_are_answered_by_nobody(secure, round, name):
+    """With pooled sums of its choice it could ask on which side of a border a person lies."""
+    place = secure(deadline_s=0.1)
+    heard = changing(place, round, name)
+    place_go_fails(place)
+    assert all("do not fit their tag" in failures(place, own)[-1] for own in FIVE)
+    assert not [said for own, said in heard if own == round and said]
+
+
+def test_figures_are_told_of_no_sums_that_the_operator_made_up(secure):
+    place = secure(deadline_s=0.1)
+    ask = place.grid.ask
+
+    def lie(name, message):
+        request = read_request(message.content)
+        if request.stage == "evaluate":
+            shared = dict(request.server.shared)
+            shared["moments.linked.linear.total"] = shared["moments.linked.linear.total"] + 1.0
+            server = replace(request.server, shared=shared)
+            message.content = pack_request(replace(request, server=server))
+        return ask(name, message)
+
+    place.grid.ask = lie
+    place.go()
+    assert all("do not fit their tag" in failures(place, own)[-1] for own in FIVE)
+    assert "accuracy" not in records(place)[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "done"),
+    [("", 2), ('{"rounds": []}', 2), ("[]", 1), ('{"rounds": [{"round": -2}]}', 1)],
+)
+def test_sums_without_a_tag_are_answered_by_nobody(secure, text, done):
+    place = secure(deadline_s=0.1)
+    ask = place.grid.ask
+
+    def lie(name, message):
+        request = read_request(message.content)
+        message.content = pack_request(replace(request, totals=text))
+        return ask(name, message)
+
+    place.grid.ask = lie
+    place_go_fails(place)
+    assert len(records(place)) == done  # keys, and the sums that no others come before
+
+
+def changing(place, round, name):
+    """All silos are sent other pooled sums in a round; the statements of their answers."""
+    ask, heard = place.grid.ask, []
+
+    def lie(who, message):
+        request = read_request(message.content)
+        whole, server = f"moments.linked.{name}", request.server
+        if server.round == round and whole in server.shared:
+            shared = {**server.shared, whole: server.shared[whole] * 1.5}
+            message.content = pack_request(replace(request, server=replace(server, shared=shared)))
+        answer = ask(who, message)
+        heard.append((server.round, not answer.has_error()))
+        return answer
+
+    place.grid.ask = lie
+    return heard
 
 
 def test_a_plain_request_is_refused_where_masks_were_agreed(secure):

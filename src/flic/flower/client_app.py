@@ -71,7 +71,12 @@ def _add_to_sum(silo: SiloFolder, request: Request) -> Reply:
     asked = read_statement(SumRequest, request.statement, who="a request")
     try:
         answer, masked = visits.add_to_sum(
-            silo, asked, request.server, request.settings, run=request.run
+            silo,
+            asked,
+            request.server,
+            request.settings,
+            run=request.run,
+            totals=request.totals,
         )
     except DoubtedPeers as error:  # of no row, so it may be said
         note(silo.folder, "failed", message=str(error))
@@ -91,7 +96,12 @@ def _add_to_sum(silo: SiloFolder, request: Request) -> Reply:
 
 def _evaluate(silo: SiloFolder, request: Request) -> Reply:
     figures = visits.evaluate(
-        silo, request.server, request.settings, run=request.run, holders=request.holders
+        silo,
+        request.server,
+        request.settings,
+        run=request.run,
+        holders=request.holders,
+        totals=request.totals,
     )
     note(silo.folder, "evaluated", round=request.server.round, figures=figures)
     return Reply(request.server.round, Update(silo.name, {}), figures)

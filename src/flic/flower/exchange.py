@@ -19,6 +19,7 @@ class Request:
     refused: str | None = None  # why the silo's last update was not counted
     holders: tuple[int, ...] = ()  # silos that have each of the silo's features, linked columns
     statement: str = ""  # of a secure sum (flic.flower.secure.statements)
+    totals: str = ""  # tags of the pooled sums (flic.flower.secure.tags)
 
 
 @dataclass(frozen=True)

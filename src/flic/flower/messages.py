@@ -65,6 +65,8 @@ def pack_request(request: Request) -> RecordDict:
         facts["holders"] = list(request.holders)
     if request.statement:
         facts["statement"] = request.statement
+    if request.totals:
+        facts["totals"] = request.totals
     return RecordDict({"shared": _pack(request.server.shared), "request": ConfigRecord(facts)})
 
 
@@ -82,7 +84,7 @@ def read_request(content: RecordDict) -> Request:
         settings = parse_json(_of(str, facts["settings"]))
         refused = _of(str, facts["refused"]) if "refused" in facts else None
         holders = tuple(_of(int, n) for n in _of(list, facts.get("holders", [])))
-        statement = _of(str, facts.get("statement", ""))
+        statement, totals = (_of(str, facts.get(name, "")) for name in ("statement", "totals"))
         tensors = {name: _unpack(array) for name, array in shared.items()}
         settings = federation_settings(settings, source="settings of the federation")
         _refuse_no_round(round, settings)
@@ -91,7 +93,8 @@ def read_request(content: RecordDict) -> Request:
             f"a request cannot be read ({error}); expected one of "
             "flic's coordinator. Give coordinator and silos the same version of flic."
         ) from error
-    return Request(run, stage, ServerState(round, tensors), settings, refused, holders, statement)
+    server = ServerState(round, tensors)
+    return Request(run, stage, server, settings, refused, holders, statement, totals)
 
 
 def _refuse_no_round(round: int, settings: FederationSettings) -> None:

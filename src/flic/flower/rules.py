@@ -15,6 +15,7 @@ from flic.errors import FederationError, IncompatibleUpdate
 from flic.flower.exchange import Reply
 from flic.flower.federation_settings import LARGEST, MOST_ROWS, FederationSettings
 from flic.flower.secure.contribution import SumLayout
+from flic.flower.secure.pooled_sum import PooledSum
 from flic.method_settings import unit_of
 from flic.methods.protocol import ServerState, Stage, Step, Update, check_update
 from flic.shapes import Named
@@ -76,14 +77,19 @@ class Rules:
         del round
         return None
 
-    def take(self, names: Sequence[str], update: Update, round: int) -> None:
-        """Take the secure sum of a round, which is of these silos."""
+    def take(self, one: PooledSum, update: Update) -> None:
+        """Take a secure sum, and remember what its silos need to know of it."""
 
     def unsound(self, server: ServerState) -> list[str]:
         """Names of shared tensors that no finished round leaves as they are."""
         return self.method.unsound(server.shared)
 
     # ---- what silos are sent -------------------------------------------------------------
+
+    def totals(self, name: str) -> str:
+        """Tags of the pooled sums that a silo is sent, as they travel; "" where there are none."""
+        del name
+        return ""
 
     def asked(self, round: int, names: Iterable[str]) -> list[str]:
         """Those of the silos that a round, or an evaluation after it, is for."""

@@ -125,7 +125,7 @@ class SiloRunner(ABC):
             self._repeat(server.round, update, {**absent, **refused})
             return None
         self._tries, self._set_aside = 0, {}
-        self._rules.take(members, update, server.round)
+        self._rules.take(one, update)
         # Who fails once its numbers have arrived is counted all the same.
         absent, refused = (
             {name: why for name, why in own.items() if name not in members}

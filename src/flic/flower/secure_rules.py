@@ -8,16 +8,24 @@ its part as the difference.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from flic.errors import FederationError
+from flic.files import write_json
 from flic.flower.federation_settings import FederationSettings
 from flic.flower.linked_rules import LinkedRules
 from flic.flower.log import note
 from flic.flower.pooling import FIRST, LAST, SUMS
 from flic.flower.secure.contribution import SumLayout
 from flic.flower.secure.plausible import wrong_in_sum
+from flic.flower.secure.pooled_sum import PooledSum
 from flic.flower.secure.statements import MOST_LINKED
+from flic.flower.secure.tags import AllTotals
 from flic.methods.protocol import ServerState, Stage, Update
+from flic.settings import read_object
+
+TOTALS = "totals.json"
+"""File in the folder of pooled sums: by round and silo, the tag of the totals that it is sent."""
 
 
 class SecureRules(LinkedRules):
@@ -59,12 +67,13 @@ class SecureRules(LinkedRules):
             )
         return SumLayout(self.settings, round, tuple(union))
 
-    def take(self, names: Sequence[str], update: Update, round: int) -> None:
-        """Take a sum of these silos, unless it cannot be one.
+    def take(self, one: PooledSum, update: Update) -> None:
+        """Take a sum, unless it cannot be one.
 
         Raises:
             FederationError: saying what is wrong with it.
         """
+        names, round = one.members, one.occasion.round
         if wrong := wrong_in_sum(update, len(names)):
             raise FederationError(
                 f"round {round - FIRST + 1}: the sum of {', '.join(names)} {wrong}. One of them "
@@ -72,12 +81,26 @@ class SecureRules(LinkedRules):
                 "their tables; the rounds before are kept."
             )
         if missing := sorted({*self.members} - {*names}):
+            why = "; ".join(f"{name}: {one.absent[name]}" for name in missing if name in one.absent)
             message = (
                 f"{', '.join(missing)} failed in round {round - FIRST + 1} of {LAST - FIRST + 1} "
-                "and is left out: the others go on with the sums that they have."
+                f"and is left out: the others go on with the sums that they have. {why}"
             )
             note(self.folder, "left out", round=round, silos=missing, message=message)
+        told = {name: totals.model_dump() for name, totals in one.totals.items()}
+        write_json(self._totals, {**self._known_totals(), str(round): told})
         self._members = [*names]
+
+    @property
+    def _totals(self) -> Path:
+        return self.pooling.folder / TOTALS
+
+    def _known_totals(self) -> dict[str, Any]:
+        return read_object(self._totals) if self._totals.exists() else {}
+
+    def totals(self, name: str) -> str:
+        rounds = [told[name] for told in self._known_totals().values() if name in told]
+        return AllTotals.model_validate({"rounds": rounds}).model_dump_json()
 
     def count(self, stage: Stage, server: ServerState, updates: Sequence[Update]) -> ServerState:
         if server.round == FIRST:

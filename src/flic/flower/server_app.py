@@ -113,6 +113,7 @@ class FlowerRunner(SiloRunner):
             coordinator.members.last_refusal(name),
             rules.holders(name),
             phase.statements[name] if phase else "",
+            rules.totals(name) if is_shared else "",
         )
         kind = MessageType.EVALUATE if stage == EVALUATE else MessageType.TRAIN
         ttl = coordinator.settings.deadline_s  # a request that nobody waits for any more is void

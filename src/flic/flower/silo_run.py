@@ -7,6 +7,7 @@ RUN/
   00007.safetensors   private parameters after round 7, and the shared part they were trained on
   links.json          which features others have too, and how many do, where columns are linked
   kept.safetensors    sums that too few other silos have as well, which the silo did not tell
+  tags.json           keys to the tags of totals (flic.flower.secure.tags)
   sum.json sum.safetensors   the secure sum that is under way (flic.flower.secure.silo_sum)
   answers.json        which requests were answered (flic.flower.answers)
 
@@ -35,6 +36,7 @@ from flic.files import read_bytes, read_json, write_atomically, write_json
 from flic.flower.answers import Answers
 from flic.flower.federation_settings import FederationSettings, federation_settings
 from flic.flower.pooling import KEY_BYTES, LAST, feature_keys, round_of
+from flic.flower.secure.tags import TagKey
 from flic.flower.silo_engine import SiloEngine
 from flic.flower.sums_form import SPACE
 from flic.methods.linked.hiding import rare_indicators
@@ -63,6 +65,7 @@ from flic.silos.trained_rows import Trained, digests_of, packed, unpacked
 from flic.tables import Column, Declared, Labelling, SiloTable
 from flic.tables.encoder import TableEncoder
 
+TAG_KEYS = "tags.json"
 FACTS, ROWS, LINKS, KEPT = "run.json", "rows.safetensors", "links.json", "kept.safetensors"
 
 
@@ -233,6 +236,21 @@ class SiloRun:
             return LinkedModel.load(found, self.settings.common_task)
         except (Damaged, KeyError) as error:
             raise _damaged(_state(self.folder, LAST), error) from error
+
+    def keep_tag_key(self, round: int, key: TagKey) -> None:
+        """Remember the key to the tags of a round's totals."""
+        known = {str(own): known.model_dump() for own, known in self.tag_keys.items()}
+        write_json(self.folder / TAG_KEYS, {**known, str(round): key.model_dump()})
+
+    @property
+    def tag_keys(self) -> dict[int, TagKey]:
+        """Keys to the tags of totals, by round."""
+        path = self.folder / TAG_KEYS
+        try:
+            found = read_json(path) if path.exists() else {}
+            return {int(round): TagKey.model_validate(own) for round, own in found.items()}
+        except (ValueError, AttributeError, OSError) as error:
+            raise _damaged(path, error) from error
 
     def keep_to_itself(self, sums: Named) -> None:
         """Remember sums that the silo did not tell, beside those of other rounds."""

@@ -7,13 +7,15 @@ from pathlib import Path
 from flic.errors import FederationError
 from flic.flower.keys import line_of, read_private
 from flic.flower.pinned_keys import pinned_peers
+from flic.flower.pooling import SUMS
 from flic.flower.secure.contribution import SumLayout
 from flic.flower.secure.plausible import wrong_in_sum
 from flic.flower.secure.silo_sum import MASKED, Silo, SiloSum, masked_tensor
-from flic.flower.secure.statements import Occasion, SumAnswer, SumRequest
+from flic.flower.secure.statements import Occasion, SumAnswer, SumRequest, read_statement
+from flic.flower.secure.tags import AllTotals, refuse_made_up
 from flic.flower.silo_run import SiloRun
 from flic.flower.sums_history import SumsHistory
-from flic.methods.protocol import Update
+from flic.methods.protocol import ServerState, Update
 from flic.shapes import Named
 
 KEY = "key"
@@ -51,7 +53,8 @@ class SumVisit:
         if asked.phase == "share":
             return one.share(occasion, asked.adverts, layout), {}
         if asked.phase == "mask":
-            masked = one.mask(occasion, asked.shares, layout)
+            masked, key = one.mask(occasion, asked.shares, layout)
+            self.run.keep_tag_key(occasion.round, key)
             self.run.keep_to_itself(layout.in_own_columns(one.kept(), self._keys_in(layout)))
             return SumAnswer(), {MASKED: masked_tensor(masked)}
         if asked.phase == "agree":
@@ -121,6 +124,22 @@ class SumVisit:
         """Keys of the silo's features that are linked, in its own order."""
         union = {*layout.union}
         return [key for key in self.run.client.schema.features if key in union]
+
+
+def refuse_made_up_sums(run: SiloRun, server: ServerState, keys: Sequence[str], text: str) -> None:
+    """Refuse pooled sums of linked columns other than those that came out of earlier rounds."""
+    got = read_statement(AllTotals, text or "{}", who="a request")
+    tags, known = {own.round: own for own in got.rounds}, run.tag_keys
+    for round in (SUMS, SUMS + 1) if keys else ():
+        if round >= server.round:
+            return
+        if round not in known or round not in tags:
+            raise FederationError(
+                f"silo {run.name!r} is sent pooled sums without a tag, or of a sum that it was not "
+                "in; expected those of its own sums. Begin a new run."
+            )
+        layout = SumLayout(run.settings, round, tuple(known[round].union))
+        refuse_made_up(run.name, known[round], layout, keys, server.shared, tags[round])
 
 
 def as_peer(folder: Path, silo: str, *, min_holders: int) -> Silo:

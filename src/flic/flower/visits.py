@@ -14,7 +14,7 @@ from flic.flower.secure.statements import SumAnswer, SumRequest
 from flic.flower.silo_engine import SiloEngine, VisitResult
 from flic.flower.silo_folder import SiloFolder
 from flic.flower.silo_run import SiloRun
-from flic.flower.sum_visit import SumVisit, as_peer
+from flic.flower.sum_visit import SumVisit, as_peer, refuse_made_up_sums
 from flic.flower.sums_history import Told
 from flic.methods.linked.linked import UPLOAD
 from flic.methods.protocol import ServerState
@@ -56,6 +56,7 @@ def add_to_sum(
     settings: FederationSettings,
     *,
     run: str,
+    totals: str = "",
 ) -> tuple[SumAnswer, Named]:
     """One phase of a secure sum: what the silo says in it, and its masked numbers."""
     occasion = asked.occasion
@@ -73,7 +74,7 @@ def add_to_sum(
         linked = engine.positions(server) if begins else []
         visit = SumVisit(own, peer, silo.history)
         return visit.answer(
-            asked, server.shared, linked, lambda: _prepare(silo, own, server).update
+            asked, server.shared, linked, lambda: _prepare(silo, own, server, totals).update
         )
 
 
@@ -84,6 +85,7 @@ def evaluate(
     *,
     run: str,
     holders: Sequence[int] = (),
+    totals: str = "",
 ) -> dict[str, float]:
     """Figures of the silo's own held-out rows: sums, and none if they are of few rows.
 
@@ -92,7 +94,7 @@ def evaluate(
     with alone_in(silo.folder, patience_s=settings.deadline_s):
         own = silo.run(run, settings)
         if settings.sends_sums:
-            return _linked_figures(silo, own, server, holders)
+            return _linked_figures(silo, own, server, holders, totals)
         begun = own.round_before(server.round + 1)
         if begun is None:
             raise FederationError(
@@ -129,11 +131,12 @@ def _are_told(silo: SiloFolder, own: SiloRun, told: Told) -> bool:
 # ---- linked columns ----------------------------------------------------------------------
 
 
-def _prepare(silo: SiloFolder, own: SiloRun, server: ServerState) -> VisitResult:
+def _prepare(silo: SiloFolder, own: SiloRun, server: ServerState, totals: str = "") -> VisitResult:
     """Keys, sums or likelihoods of linked columns."""
     engine = silo.linked_engine(own.client, own.settings)
     step, request = f"{UPLOAD} {server.round}", engine.request(server)
     positions = engine.positions(server)
+    _refuse_made_up(own, server, positions, totals)
     told = _told(silo, own, step, request, positions)
     # Before the work: that it fails is an answer too, and may depend on a single row.
     own.answers.keep(step, request, linked=positions if server.round == SUMS else None)
@@ -143,14 +146,16 @@ def _prepare(silo: SiloFolder, own: SiloRun, server: ServerState) -> VisitResult
 
 
 def _linked_figures(
-    silo: SiloFolder, own: SiloRun, server: ServerState, holders: Sequence[int]
+    silo: SiloFolder, own: SiloRun, server: ServerState, holders: Sequence[int], totals: str
 ) -> dict[str, float]:
     """Figures after the last round of linked columns; the model is kept."""
     _refuse_unfinished(silo, server.round)
     _refuse_other_holders(silo, own.client, holders)
     engine = silo.linked_engine(own.client, own.settings)
     step, request = _measured(server), engine.request(server)
-    told = _told(silo, own, step, request, engine.positions(server))
+    positions = engine.positions(server)
+    _refuse_made_up(own, server, positions, totals)
+    told = _told(silo, own, step, request, positions)
     own.answers.keep(step, request)  # before the work, as of sums
     server = own.with_kept(server)
     own.save_linked(engine.linked_client(server), holders)
@@ -210,6 +215,15 @@ def _refuse_unmasked(silo: SiloFolder, round: int, settings: FederationSettings)
             "could subtract its own sums from the total and read the other's. If you agree to "
             "that, lower min_holders in silo.toml."
         )
+
+
+def _refuse_made_up(
+    own: SiloRun, server: ServerState, positions: Sequence[int], totals: str
+) -> None:
+    """Refuse pooled sums that no secure sum gave: they would choose what an answer shows."""
+    if own.settings.masks_sums:
+        keys = [own.client.schema.features[i] for i in positions]
+        refuse_made_up_sums(own, server, keys, totals)
 
 
 def _refuse_unfinished(silo: SiloFolder, round: int) -> None:

@@ -24,6 +24,9 @@ from flic.methods.linked.sums import Moments
 from flic.methods.protocol import Entry, Update
 from flic.shapes import Named, under
 
+Group = tuple[int, ...]
+"""Silos that are sent the same totals, by the places of their columns; () if all are."""
+
 _WEIGHT = "weight of "
 _BY_CLASS = (f"{MAPPED}count", f"{MAPPED}total")
 
@@ -88,6 +91,30 @@ class SumLayout:
         there = [place[key] for key in keys] + [len(self.union)] * self._form.responses
         whole = self._form.unpacked(tensors, LINEAR, apart=True)
         return self._form.packed(whole.at(torch.tensor(there, dtype=torch.int64)))
+
+    # ---- totals that silos are sent as they are ----------------------------------------------
+
+    def group_of(self, keys: Sequence[str]) -> Group:
+        """Group of a silo with these linked columns."""
+        place = {key: i for i, key in enumerate(self.union)}
+        return tuple(sorted(place[key] for key in keys)) if self.is_of_columns else ()
+
+    def groups(self, contents: Iterable[Contents]) -> list[Group]:
+        """Groups of silos in the order of their tags; none where all totals are averaged."""
+        if not any(name.startswith("moments.") for name in self.shapes):
+            return []
+        linked = (own.columns for own in contents if own.columns)
+        return sorted({self.group_of([self.union[i] for i in columns]) for columns in linked})
+
+    def places(self, keys: Sequence[str]) -> Named:
+        """Places in the sum of the totals that a silo of these columns is sent, by name."""
+        return self.in_own_columns(np.arange(float(self.size)), keys)
+
+    def places_of(self, group: Group) -> np.ndarray:
+        """Places of the totals of a group, as one list."""
+        found = self.places([self.union[i] for i in group])
+        flat = [found[name].numpy().ravel() for name in sorted(found)]
+        return np.concatenate(flat).astype(np.int64)
 
     # ---- what silos are sent -------------------------------------------------------------
 

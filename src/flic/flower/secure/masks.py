@@ -52,7 +52,7 @@ def agreed(key: X25519PrivateKey, public: bytes) -> bytes:
 
 def own_mask(seed: bytes, numbers: int) -> Words:
     """The mask that only one silo's numbers carry."""
-    return _stream(derived(seed, "own mask"), numbers)
+    return stream(derived(seed, "own mask"), numbers)
 
 
 def masks_with_peers(
@@ -71,12 +71,13 @@ def masks_with_peers(
     for name, public in peers:
         secret = agreed(key, public)
         first, second = sorted((own, name))
-        mask = _stream(derived(secret, f"mask {occasion} {first!r} {second!r}"), numbers)
+        mask = stream(derived(secret, f"mask {occasion} {first!r} {second!r}"), numbers)
         total = added(total, mask if own == first else negated(mask))
     return total
 
 
-def _stream(key: bytes, numbers: int) -> Words:
+def stream(key: bytes, numbers: int) -> Words:
+    """So many pseudorandom numbers of a key."""
     encryptor = Cipher(ChaCha20(key, _START), mode=None).encryptor()
     content = encryptor.update(bytes(NUMBER_BYTES * numbers))
     return np.frombuffer(content, "<u8").reshape(-1, 2).astype(np.uint64)

@@ -13,7 +13,7 @@ import torch
 
 from flic.errors import FederationError
 from flic.flower.exchange import Asked, Reply, SumPhase
-from flic.flower.secure.contribution import SumLayout
+from flic.flower.secure.contribution import Group, SumLayout
 from flic.flower.secure.fixed_point import added, decoded, negated
 from flic.flower.secure.masks import (
     SEED_BYTES,
@@ -32,6 +32,7 @@ from flic.flower.secure.statements import (
     SumRequest,
     read_statement,
 )
+from flic.flower.secure.tags import TaggedTotals, sent_totals
 from flic.methods.protocol import Update
 from flic.shapes import Named
 
@@ -52,6 +53,7 @@ class PooledSum:
         self.absent: dict[str, str] = {}  # who failed, and why
         self.refused: dict[str, str] = {}
         self.num_bytes: Counter[str] = Counter()  # that each silo sent
+        self.totals: dict[str, TaggedTotals] = {}  # as each silo is to be sent them
         self._doubts: Counter[str] = Counter()  # of how many others each silo's answers are no use
 
     def run(self) -> Update | str:
@@ -163,9 +165,26 @@ class PooledSum:
             total = added(
                 total, masks_with_peers(key, name, public, self.occasion.digest, begun.size)
             )
-        numbers = np.zeros(self.layout.size)
-        numbers[begun.enough] = decoded(total)
-        return self.layout.pooled(numbers, f"{len(masked)} silos")
+        whole = np.zeros((self.layout.size, 2), np.uint64)
+        whole[begun.enough] = total[: begun.size - len(begun.groups)]
+        self.totals = self._tagged(begun, whole, total[begun.size - len(begun.groups) :])
+        return self.layout.pooled(decoded(whole), f"{len(masked)} silos")
+
+    def _tagged(
+        self, begun: "_Begun", whole: np.ndarray, tags: np.ndarray
+    ) -> dict[str, TaggedTotals]:
+        """By silo, the tag of the totals that it will be sent."""
+        found: dict[str, TaggedTotals] = {}
+        of_group = {
+            group: sent_totals(self.occasion.round, self.layout, whole, tags[i : i + 1], group)
+            for i, group in enumerate(begun.groups)
+        }
+        for name in begun.taking_part:
+            columns = begun.adverts[name].contents.columns
+            group = self.layout.group_of([self.layout.union[i] for i in columns])
+            if columns and group in of_group:
+                found[name] = of_group[group]
+        return found
 
     # ---- messages ------------------------------------------------------------------------
 
@@ -225,6 +244,7 @@ class _Begun:
     taking_part: list[str]
     needed: int  # shares, for a seed
     enough: np.ndarray  # true for the numbers to which enough silos add
+    groups: list[Group]  # of silos that are sent the same totals, each with a tag
 
     @classmethod
     def of(
@@ -233,12 +253,13 @@ class _Begun:
         """State after the silos' keys, and after who shared seeds is known."""
         least = least_of([*adverts.values()])
         enough = layout.num_adding(adverts[name].contents for name in taking_part) >= least
-        return cls(adverts, taking_part, threshold(len(adverts), least), enough)
+        groups = layout.groups(adverts[name].contents for name in taking_part)
+        return cls(adverts, taking_part, threshold(len(adverts), least), enough, groups)
 
     @property
     def size(self) -> int:
-        """Count of the numbers in the sum."""
-        return int(self.enough.sum())
+        """Count of the numbers in the sum, tags included."""
+        return int(self.enough.sum()) + len(self.groups)
 
     def recovered(self, name: str, answers: Mapping[str, SumAnswer]) -> bytes:
         """The seed of one silo that its peers have shares of."""

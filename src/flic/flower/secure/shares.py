@@ -1,4 +1,4 @@
-"""Secret shares of the seeds of masks, encrypted from one silo to another.
+"""Secret shares of the seeds of masks, encrypted from one silo to another, and a seed for all.
 
 Any `threshold` shares give a seed (Shamir's scheme, of pycryptodome), fewer give nothing.
 """
@@ -43,16 +43,18 @@ def recovered(parts: Mapping[str, bytes], holders: Sequence[str], needed: int) -
     return Shamir.combine([(places[name], parts[name]) for name in chosen], ssss=False)
 
 
-def sealed(parts: tuple[bytes, bytes], key: X25519PrivateKey, peer: bytes, direction: str) -> bytes:
-    """Two shares, encrypted to a peer's public key; `direction` names sum, sender and receiver."""
+Parts = tuple[bytes, bytes, bytes]
+"""What one silo gives another: shares of the seeds of its two masks, and its seed for tags."""
+
+
+def sealed(parts: Parts, key: X25519PrivateKey, peer: bytes, direction: str) -> bytes:
+    """The parts, encrypted to a peer's public key; `direction` names sum, sender and receiver."""
     cipher = ChaCha20Poly1305(derived(agreed(key, peer), f"shares {direction}"))
     return cipher.encrypt(_ONCE, b"".join(parts), direction.encode())
 
 
-def opened(
-    content: bytes, key: X25519PrivateKey, peer: bytes, direction: str
-) -> tuple[bytes, bytes]:
-    """The two shares that a peer encrypted.
+def opened(content: bytes, key: X25519PrivateKey, peer: bytes, direction: str) -> Parts:
+    """The parts that a peer encrypted.
 
     Raises:
         FederationError: they are not for this silo and this sum, or were changed on the way.
@@ -62,10 +64,10 @@ def opened(
         found = cipher.decrypt(_ONCE, content, direction.encode())
     except InvalidTag:
         found = b""
-    if len(found) != 2 * SEED_BYTES:
+    if len(found) != 3 * SEED_BYTES:
         raise FederationError(
             f"the shares {direction} cannot be opened; expected those that this peer encrypted for "
             "this sum, and that both were sent the same pooled sums. Somebody changed or exchanged "
             "them: ask the operator."
         )
-    return found[:SEED_BYTES], found[SEED_BYTES:]
+    return found[:SEED_BYTES], found[SEED_BYTES : 2 * SEED_BYTES], found[2 * SEED_BYTES :]

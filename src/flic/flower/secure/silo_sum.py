@@ -32,7 +32,7 @@ from flic.flower.secure.masks import (
     own_mask,
     public_bytes,
 )
-from flic.flower.secure.shares import opened, sealed, split, threshold
+from flic.flower.secure.shares import Parts, opened, sealed, split, threshold
 from flic.flower.secure.statements import (
     PHASES,
     Advert,
@@ -45,6 +45,7 @@ from flic.flower.secure.statements import (
     num_signed,
     sign_list,
 )
+from flic.flower.secure.tags import TagKey, own_tags, tag_key
 from flic.settings import damaged, read_model
 from flic.shapes import stripped
 
@@ -66,6 +67,7 @@ class _UnderWay(BaseModel):
     encryption: str  # private key
     mask_seed: str
     self_seed: str
+    tag_seed: str
     adverts: list[Advert] = []  # of all, the silo's own included
     shares: dict[str, tuple[str, str]] = {}  # of the peers' own and mask seeds
     members: list[str] = []
@@ -100,7 +102,7 @@ class SiloSum:
         """Begin a sum: keys for it alone. One that was under way is given up, masks and all."""
         encryption, seeds = (
             X25519PrivateKey.generate(),
-            [secrets.token_bytes(SEED_BYTES) for _ in range(2)],
+            [secrets.token_bytes(SEED_BYTES) for _ in range(3)],
         )
         advert = Advert(
             name=self.silo.name,
@@ -117,6 +119,7 @@ class SiloSum:
                 encryption=encryption.private_bytes_raw().hex(),
                 mask_seed=seeds[0].hex(),
                 self_seed=seeds[1].hex(),
+                tag_seed=seeds[2].hex(),
             )
         )
         return SumAnswer(advert=advert)
@@ -137,7 +140,7 @@ class SiloSum:
         self._write(found.model_copy(update={"shares": kept}))
         sent = {
             peer.name: sealed(
-                (of_own[peer.name], of_mask[peer.name]),
+                (of_own[peer.name], of_mask[peer.name], bytes.fromhex(known.tag_seed)),
                 private,
                 bytes.fromhex(peer.encryption),
                 direction(occasion, name, peer.name, common[peer.name]),
@@ -147,8 +150,10 @@ class SiloSum:
         }
         return SumAnswer(shares=sent)
 
-    def mask(self, occasion: Occasion, shares: Mapping[str, str], layout: SumLayout) -> np.ndarray:
-        """The silo's numbers to which enough peers add too, and no others, under its masks."""
+    def mask(
+        self, occasion: Occasion, shares: Mapping[str, str], layout: SumLayout
+    ) -> tuple[np.ndarray, TagKey]:
+        """The silo's numbers to which enough peers add too, under masks; the key to its tags."""
         known, name = self._at("mask", occasion), self.silo.name
         peers = {advert.name: advert for advert in known.adverts if advert.name in shares}
         needed = self._threshold(known)
@@ -162,18 +167,22 @@ class SiloSum:
         numbers = self._numbers()["own"]
         enough = layout.num_adding(a.contents for a in taking_part) >= least_of(known.adverts)
         self._write_numbers({"own": numbers, "kept": np.where(enough, 0.0, numbers)})
-        size = int(enough.sum())
-        masked = added(
-            encoded(numbers[enough], members=len(taking_part), silo=name),
-            own_mask(bytes.fromhex(known.self_seed), size),
-        )
+        words = encoded(np.where(enough, numbers, 0.0), members=len(taking_part), silo=name)
+        seeds = {
+            name: bytes.fromhex(known.tag_seed),
+            **{n: own[2] for n, own in open_shares.items()},
+        }
+        key, groups = tag_key(seeds, occasion), layout.groups(a.contents for a in taking_part)
+        told = np.concatenate([words[enough], own_tags(key, layout, groups, words)])
+        size = len(told)
+        masked = added(told, own_mask(bytes.fromhex(known.self_seed), size))
         mine = mask_key(bytes.fromhex(known.mask_seed))
         public = [(peer, bytes.fromhex(advert.mask)) for peer, advert in peers.items()]
         masked = added(masked, masks_with_peers(mine, name, public, occasion.digest, size))
-        held = {peer: (a.hex(), b.hex()) for peer, (a, b) in open_shares.items()}
+        held = {peer: (a.hex(), b.hex()) for peer, (a, b, _) in open_shares.items()}
         change = {"next": "agree", "shares": {**known.shares, **held}}
         self._write(known.model_copy(update=change))
-        return masked
+        return masked, TagKey(key=key.hex(), union=occasion.union, most=len(taking_part))
 
     def _opened(
         self,
@@ -181,14 +190,14 @@ class SiloSum:
         shares: Mapping[str, str],
         peers: Mapping[str, Advert],
         layout: SumLayout,
-    ) -> dict[str, tuple[bytes, bytes]]:
-        """The shares that peers encrypted for this silo.
+    ) -> dict[str, Parts]:
+        """What peers encrypted for this silo.
 
         Raises:
             DoubtedPeers: those whose shares cannot be opened.
         """
         private, common = _private(known), self._in_common(known, [*peers.values()], layout)
-        found, doubted, why = dict[str, tuple[bytes, bytes]](), list[str](), ""
+        found, doubted, why = dict[str, Parts](), list[str](), ""
         for peer, content in shares.items():
             towards = direction(known.occasion, peer, self.silo.name, common[peer])
             of_peer = bytes.fromhex(peers[peer].encryption)
