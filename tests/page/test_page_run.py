@@ -11,6 +11,9 @@ import torch
 from flic.config import resolve
 from flic.engine.checkpoint import DiskJournal
 from flic.errors import RunFolderError
+from flic.methods.flic import algorithm
+from flic.methods.flic.meta import MetaClassView, meta_scores
+from flic.methods.flic.scheme import ByClass
 from flic.page.from_run import report_of_run
 from flic.runs import loaded, run_folder
 from flic.runs.latent import read
@@ -161,6 +164,37 @@ def test_meta_classes_have_their_own_anchors(finished):
     report = report_of_run(finished(method="flic-class", anchors={"meta_classes": [0, 0, 1, 1, 1]}))
     labels = [anchor.label for anchor in report.latent.anchors]
     assert labels == ["meta-class 0", "meta-class 1"]
+
+
+class InPairs(ByClass):
+    """An anchor for classes 0 and 1, one for 2 and 3, and so on, which nobody needs to be told."""
+
+    pair_of = torch.tensor([0, 0, 1, 1, 2])
+    num_anchors = 3
+
+    def seen(self, context):
+        return MetaClassView.view(context.data, self.pair_of)
+
+    def anchor_scores(self, context, scores):
+        return meta_scores(scores, self.pair_of)
+
+    def anchors_of_classes(self, shared, classes):
+        return {c: c // 2 for c in classes}
+
+
+def test_any_scheme_with_fewer_anchors_than_classes_is_shown_as_meta_classes_are(
+    finished, monkeypatch
+):
+    """All that a report has to know of a scheme is asked of it."""
+    known = finished("meta", method="flic-class", anchors={"meta_classes": [0, 0, 1, 1, 2]})
+    expected = report_of_run(known)
+    monkeypatch.setattr(algorithm, "SCHEMES", (InPairs,))
+    report = report_of_run(finished("pairs", method="flic-class"))
+    assert [anchor.label for anchor in report.latent.anchors] == ["0", "1", "2"]
+    for own, other in zip(report.latent.anchors, expected.latent.anchors, strict=True):
+        assert (own.x, own.y) == pytest.approx((other.x, other.y))
+    distances = [cell.w2sq for cell in report.alignment]
+    assert distances == pytest.approx([cell.w2sq for cell in expected.alignment])
 
 
 def test_a_method_without_networks(finished):

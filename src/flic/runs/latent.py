@@ -21,8 +21,6 @@ from flic.errors import Diverged
 from flic.gaussians import Gaussian, wasserstein2_sq, wasserstein2_sq_interval
 from flic.methods.flic.algorithm import Flic
 from flic.methods.flic.anchors import mean_name
-from flic.methods.flic.meta import MAP
-from flic.methods.flic.response import ByResponse
 from flic.methods.network import NetworkMethod
 from flic.methods.protocol import ServerState, VisitContext
 from flic.seeding import generator
@@ -165,11 +163,11 @@ def _own_anchors(
     method: NetworkMethod, context: VisitContext, shared: Named, i: int, client: ClientData
 ) -> dict[int, Gaussian]:
     """The client's copy of the anchor of each of its classes; none for responses."""
-    if not isinstance(method, Flic) or isinstance(method.scheme, ByResponse):
+    if not isinstance(method, Flic):
         return {}
     copies = method.scheme.anchors.gaussian(shared)
-    meta_of = context.server.shared.get(MAP)
-    return {c: copies[i, c if meta_of is None else int(meta_of[c])] for c in client.classes}
+    anchor_of = method.scheme.anchors_of_classes(context.server.shared, client.classes)
+    return {c: copies[i, anchor] for c, anchor in anchor_of.items()}
 
 
 def _means(method: NetworkMethod, server: ServerState) -> dict[str, Tensor]:
@@ -180,8 +178,7 @@ def _means(method: NetworkMethod, server: ServerState) -> dict[str, Tensor]:
     if isinstance(task, Regression):
         ends = (0, BINS - 1)
         return {_bin_name(task, at): mean for at, mean in zip(ends, means, strict=True)}
-    kind = "meta-class " if MAP in server.shared else ""
-    return {f"{kind}{c}": mean for c, mean in enumerate(means)}
+    return dict(zip(method.scheme.labels, means, strict=True))
 
 
 def _kept(private: Iterable[str], gone: set[str]) -> list[str]:

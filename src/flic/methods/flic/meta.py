@@ -5,7 +5,6 @@ distribution, and an anchor's samples have the label of the meta-class only. The
 the classes within it.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -67,6 +66,10 @@ class ByMetaClass(ByClass):
         assert num is not None
         return num
 
+    @property
+    def labels(self) -> list[str]:
+        return [f"meta-class {label}" for label in super().labels]
+
     def initial(self) -> dict[str, Tensor]:
         """The given map, or zeros for the distances from which it will be found."""
         given = self.settings.anchors.meta_classes
@@ -117,11 +120,8 @@ class ByMetaClass(ByClass):
     def predict(self, context: VisitContext, shared: Named, latent: Tensor) -> Tensor:
         return super().predict(context, shared, latent)[..., context.server.shared[MAP]]
 
-    def rows_of_anchors(self, context: VisitContext, client: ClientData) -> Mapping[int, int]:
-        rows: Counter[int] = Counter()
-        for c, count in client.class_counts.items():
-            rows[int(context.server.shared[MAP][c])] += count
-        return rows
+    def anchors_of_classes(self, shared: Named, classes: Sequence[int]) -> Mapping[int, int]:
+        return {c: int(shared[MAP][c]) for c in classes}
 
 
 @dataclass(frozen=True)

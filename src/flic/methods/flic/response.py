@@ -4,6 +4,8 @@ Paper: "Reference Distribution for Regression". Responses are encoded, so that t
 is [0, 1]; the two vectors are sent as the anchors at its ends, b as anchor 0 and a as anchor 1.
 """
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -52,6 +54,10 @@ class ByResponse(AnchorScheme):
     def predict(self, context: VisitContext, shared: Named, latent: Tensor) -> Tensor:
         del context
         return nearest_response(latent, shared[MEAN])
+
+    def anchors_of_classes(self, shared: Named, classes: Sequence[int]) -> dict[int, int]:
+        del shared, classes
+        return {}
 
     def rows_of_anchors(self, context: VisitContext, client: ClientData) -> dict[int, int]:
         """All rows pull at both ends."""

@@ -6,6 +6,7 @@ covariances (covariance.py).
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -60,6 +61,11 @@ class AnchorScheme(ABC):
         """Number of shared anchors."""
         return self.population.task.num_anchors
 
+    @property
+    def labels(self) -> list[str]:
+        """What the anchors are called where they are shown."""
+        return [str(c) for c in range(self.num_anchors)]
+
     def initial(self) -> dict[str, Tensor]:
         """Shared tensors beside the anchors, before the first step."""
         return {}
@@ -91,6 +97,10 @@ class AnchorScheme(ABC):
     @abstractmethod
     def predict(self, context: VisitContext, shared: Named, latent: Tensor) -> Tensor:
         """Scores of classes by the likelihood of each anchor, or the likeliest response."""
+
+    @abstractmethod
+    def anchors_of_classes(self, shared: Named, classes: Sequence[int]) -> Mapping[int, int]:
+        """The anchor that stands for each class; none where anchors do not stand for classes."""
 
     @abstractmethod
     def rows_of_anchors(self, context: VisitContext, client: ClientData) -> Mapping[int, int]:
@@ -158,9 +168,15 @@ class ByClass(AnchorScheme):
         each = [anchors[:, c].log_density(latent) for c in range(self.num_anchors)]
         return torch.stack(each, dim=-1)
 
+    def anchors_of_classes(self, shared: Named, classes: Sequence[int]) -> Mapping[int, int]:
+        del shared
+        return {c: c for c in classes}
+
     def rows_of_anchors(self, context: VisitContext, client: ClientData) -> Mapping[int, int]:
-        del context
-        return client.class_counts
+        rows: Counter[int] = Counter()
+        for c, anchor in self.anchors_of_classes(context.server.shared, client.classes).items():
+            rows[anchor] += client.class_counts[c]
+        return rows
 
     def slot_anchors(self, context: VisitContext, shared: Named) -> Gaussian:
         """Anchors of each client's own classes, slot by slot; unused slots hold any anchor."""
