@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flic.config import load_config, resolve, validate
+from flic.config import EvaluationConfig, load_config, resolve, validate
 from flic.errors import ConfigError
 from flic.flower.federation_settings import FederationSettings
 from flic.method_settings import Duration
@@ -113,6 +113,18 @@ def test_settings_of_a_single_method():
 def test_a_bad_setting_of_a_single_method_is_named():
     with pytest.raises(ConfigError, match=r"\[methods.local\]:\n  model.hiden: unknown key"):
         resolve({"data": DATA, "methods": {"local": {"model": {"hiden": 1}}}})
+
+
+def test_settings_of_a_single_method_follow_a_changed_copy():
+    config = resolve({"data": DATA, "methods": {"local": {"training": {"local": "2 epochs"}}}})
+    other = config.model_copy(update={"evaluation": EvaluationConfig(every=7)})
+    assert [own.for_method("local", seed=0).evaluation.every for own in (config, other)] == [1, 7]
+    assert other.for_method("local", seed=0).training.local == Duration(epochs=2)
+
+
+def test_an_unknown_method_is_refused_of_a_known_run():
+    with pytest.raises(ConfigError, match='method: got "flick"; expected one of local'):
+        resolve({"data": DATA}).for_method("flick", seed=0)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -4,6 +4,7 @@ A preset fills the method's settings; the file overrides single keys of it; `--s
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -66,8 +67,20 @@ class RunConfig(MethodSettings):
 
     def for_method(self, method: str, *, seed: int) -> "RunConfig":
         """The same run with another method and seed; `methods.NAME` overrides apply."""
-        if method == self.method and method not in self.methods:
-            return self.model_copy(update={"seed": seed})
+        if method in METHODS and method not in self.methods:
+            return self.model_copy(update={"method": method, "seed": seed})
+        key = repr((method, self))  # a copy may have other settings
+        if key not in self._known_methods:
+            self._known_methods[key] = self._with_own_settings(method)
+        return self._known_methods[key].model_copy(update={"seed": seed})
+
+    @cached_property
+    def _known_methods(self) -> "dict[str, RunConfig]":
+        """Runs of methods with settings of their own: each is asked for with every seed."""
+        return {}
+
+    def _with_own_settings(self, method: str) -> "RunConfig":
+        """The same run with another method and the settings in `methods.NAME`."""
         raw = self.model_dump(mode="json")
         own = raw["methods"].get(method, {})
         common = [key for key in COMMON if key in own]
@@ -77,7 +90,7 @@ class RunConfig(MethodSettings):
                 "the same. Set it for all, or compare in two runs."
             )
         raw = merge(raw, own)
-        return validate(raw | {"method": method, "seed": seed}, source=f"[methods.{method}]")
+        return validate(raw | {"method": method}, source=f"[methods.{method}]")
 
 
 def validate(raw: Mapping[str, Any], *, source: str) -> RunConfig:

@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from flic.cli import screen
+from flic.settings import validated
 
 RESULTS = ["rounds.json", "clients.parquet", "summary.json"]
 
@@ -49,6 +50,30 @@ def test_run_with_every_option(flic, flic_here, config, tmp_path, nearly):
     assert flic_here("run", config, *own, "--out", "one").code == 0
     two, one = (json.loads((tmp_path / n / "rounds.json").read_text()) for n in ("two", "one"))
     assert two == nearly(one)
+
+
+@pytest.mark.parametrize(
+    ("words", "methods", "times"),
+    [
+        (("run",), (), 1),
+        (("run",), ("lda",), 2),
+        (("compare", "--methods", "lda,logistic", "--seeds", 2), (), 1),
+        (("compare", "--methods", "lda,logistic", "--seeds", 2), ("lda", "logistic"), 3),
+    ],
+)
+def test_settings_are_validated_once_and_once_for_each_method_that_has_its_own(
+    flic_here, config, monkeypatch, words, methods, times
+):
+    made = []
+    monkeypatch.setattr(
+        "flic.config.validated",
+        lambda *args, **named: made.append(args) or validated(*args, **named),
+    )
+    command, *rest = words
+    own = [word for m in methods for word in ("--set", f"methods.{m}.linked.folds=3")]
+    said = flic_here(command, config, "--set", "method=lda", *own, *rest, "--out", "counted")
+    assert said.code == 0, said.err
+    assert len(made) == times
 
 
 def test_progress_is_plain_lines_where_there_is_no_terminal(flic_here, config):
