@@ -5,10 +5,8 @@ import torch
 from torch.nn.functional import leaky_relu
 
 from flic.data.batches import draw_batches
-from flic.engine.clients import Clients
 from flic.engine.engine import Engine, Job
 from flic.method_settings import MethodSettings
-from flic.methods import build_method
 from flic.seeding import generator
 from flic_paper.problems.regression import MadeRegressionConfig, make_regression
 
@@ -28,9 +26,7 @@ SETTINGS = MethodSettings.model_validate(
 def engine() -> Engine:
     config = MadeRegressionConfig(problem="made-regression", num_clients=5, test_rows=4)
     data = make_regression(config, seed=3)
-    clients = Clients(data, SETTINGS.embedding, dtype=torch.float64)
-    method = build_method("flic-hl", SETTINGS, clients.population, seed=3, dtype=torch.float64)
-    return Engine(method, clients, 3)
+    return Engine.of("flic-hl", SETTINGS, data, seed=3, dtype=torch.float64)
 
 
 class Plain:

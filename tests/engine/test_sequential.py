@@ -7,10 +7,8 @@ from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.task import Classification
 from flic.data.toy import ToyConfig, make_toy
-from flic.engine.clients import Clients
 from flic.engine.engine import Engine, Job, Stage
 from flic.method_settings import MethodSettings
-from flic.methods import build_method
 from flic.methods.flic.anchors import MEAN
 from flic.seeding import generator
 from flic_paper.benchmark.sequential import SequentialClient
@@ -37,9 +35,7 @@ def engine() -> Engine:
         test_rows_per_class=5,
     )
     data = make_toy(config, seed=3)
-    clients = Clients(data, SETTINGS.embedding, dtype=torch.float64)
-    method = build_method("flic-hl", SETTINGS, clients.population, seed=3, dtype=torch.float64)
-    return Engine(method, clients, 3)
+    return Engine.of("flic-hl", SETTINGS, data, seed=3, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("stage", ["prepare", "update"])
@@ -88,11 +84,10 @@ def test_images_train_as_in_plain_pytorch() -> None:
     rows, empty = Split(x, y), Split.empty(schema.dim)
     client = ClientData("one", schema, rows, empty, rows)
     data = FederatedData("images", Classification(3), (client,))
-    clients = Clients(data, SETTINGS.embedding, dtype=torch.float64)
-    method = build_method("flic-hl", SETTINGS, clients.population, seed=3, dtype=torch.float64)
-    server = method.init_server()
-    answer = Engine(method, clients, 3).do(Job("update", server, ("one",), [None]))
-    initial = method.init_client(client, clients.architecture("one"))
+    engine = Engine.of("flic-hl", SETTINGS, data, seed=3, dtype=torch.float64)
+    server = engine.method.init_server()
+    answer = engine.do(Job("update", server, ("one",), [None]))
+    initial = engine.method.init_client(client, engine.clients.architecture("one"))
     plain = SequentialClient(client, initial, server, SETTINGS)
     plain.update(generator(3, "update", 0, "one"))
     for place, name in ((1, "conv1"), (4, "conv2")):

@@ -8,7 +8,6 @@ import torch
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema, SharedFeatures
 from flic.data.task import Classification
-from flic.engine.clients import Clients
 from flic.engine.engine import Engine, Job
 from flic.method_settings import MethodSettings
 from flic.methods.linked.agreement import DETAILS, Agreement, columns_of
@@ -21,7 +20,6 @@ from flic.methods.linked.disclosure import (
     told_of_map,
     within,
 )
-from flic.methods.linked.linked import Linked
 from flic.methods.linked.sums import SENT, ColumnIndex, Layout, Moments
 from flic.methods.linked.tuning import tuning_of
 from flic.methods.protocol import ServerState
@@ -148,17 +146,13 @@ def test_likelihoods_are_told_in_steps_of_what_a_row_can_add():
         settings = MethodSettings.model_validate(
             {"linked": {"random_features": 8, "min_rows": least}}
         )
-        clients = Clients(
-            FederatedData("wards", Classification(CLASSES), tuple(wide)),
-            settings.embedding,
-            dtype=torch.float32,
-        )
-        method = Linked(settings, clients.population, seed=0, dtype=torch.float32)
-        engine, server = Engine(method, clients, 0), method.init_server()
+        data = FederatedData("wards", Classification(CLASSES), tuple(wide))
+        engine = Engine.of("linked", settings, data, seed=0)
+        server, names = engine.method.init_server(), tuple(engine.clients.names)
         for round in (-2, -1, 0):
             state = ServerState(round, server.shared)
-            updates = engine.do(Job("prepare", state, tuple(clients.names), [{}] * 3)).updates
-            server = method.aggregate(state, updates)
+            updates = engine.do(Job("prepare", state, names, [{}] * 3)).updates
+            server = engine.method.aggregate(state, updates)
             cv_scores = [
                 entry.value
                 for update in updates
@@ -180,13 +174,12 @@ def test_likelihoods_of_few_rows_are_not_told(rows, tells):
     settings = MethodSettings.model_validate({"linked": {"random_features": 8, "min_rows": 5}})
     clients = (silo(40, 3, seed=1), silo(rows, 3, seed=2))
     data = FederatedData("wards", Classification(CLASSES), clients)
-    clients = Clients(data, settings.embedding, dtype=torch.float32)
-    method = Linked(settings, clients.population, seed=0, dtype=torch.float32)
-    engine, server = Engine(method, clients, 0), method.init_server()
+    engine = Engine.of("linked", settings, data, seed=0)
+    server, names = engine.method.init_server(), tuple(engine.clients.names)
     for round in (-2, -1, 0):
         state = ServerState(round, server.shared)
-        updates = engine.do(Job("prepare", state, tuple(clients.names), [{}] * 2)).updates
-        server = method.aggregate(state, updates)
+        updates = engine.do(Job("prepare", state, names, [{}] * 2)).updates
+        server = engine.method.aggregate(state, updates)
         assert {u.client: bool(u.entries) for u in updates} == {"silo-1": True, "silo-2": tells}
 
 

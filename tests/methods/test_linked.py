@@ -9,7 +9,6 @@ import torch
 from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema, SharedFeatures
 from flic.data.task import Classification, Regression
-from flic.engine.clients import Clients
 from flic.engine.engine import Engine, Job
 from flic.method_settings import MethodSettings
 from flic.methods.baselines.estimators import Ridge
@@ -254,11 +253,8 @@ def test_a_class_of_few_rows_is_in_no_sum(ward):
     few = ward[0].train.take((ward[0].train.y != 1) | (torch.arange(18) < 6))
     client = replace(ward[0], train=few)
     assert client.class_counts[1] == 2
-    data = FederatedData("few", QUESTION, (client, *ward[1:]))
-    clients = Clients(data, settings.embedding, dtype=torch.float32)
-    method = Linked(settings, clients.population, seed=0, dtype=torch.float32)
-    server = ServerState(-2, method.init_server().shared)
-    engine = Engine(method, clients, 0)
+    engine = engine_of((client, *ward[1:]), settings)
+    server = ServerState(-2, engine.method.init_server().shared)
     [update] = engine.do(Job("prepare", server, (client.name,), [{}])).updates
     count = update.entries["moments.ward.linear.count"].value
     assert (count[1] == 0).all()

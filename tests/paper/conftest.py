@@ -11,10 +11,9 @@ from flic.data.client_data import ClientData, FederatedData, Split
 from flic.data.schema import FeatureSchema
 from flic.data.stacked import StackedData
 from flic.data.task import Classification
-from flic.engine.clients import Clients
+from flic.engine.engine import Engine, stack_of
 from flic.method_settings import MethodSettings
-from flic.methods import build_method
-from flic.methods.protocol import Method, ServerState, Stack, Visit, VisitContext
+from flic.methods.protocol import ServerState, Stack, Visit, VisitContext
 from flic.seeding import generator
 from flic.settings import merge
 
@@ -102,13 +101,10 @@ def place(federation) -> Callable[..., Place]:
     ) -> Place:
         settings = MethodSettings.model_validate(merge(SMALL, changes))
         data = FederatedData("paper", Classification(num_classes), tuple(clients or federation()))
-        clients = Clients(data, settings.embedding, dtype=torch.float64)
-        method: Method = build_method(
-            method, settings, clients.population, seed=0, dtype=torch.float64
-        )
-        [names] = clients.split(clients.names, stack_width=9)
-        states = [method.init_client(clients[n], clients.architecture(n)) for n in names]
-        stack = clients.stack(names, states)
-        return Place(method, method.init_server(), stack, clients.stacked_data(names))
+        engine = Engine.of(method, settings, data, seed=0, dtype=torch.float64)
+        [names] = engine.clients.split(engine.clients.names, stack_width=9)
+        stack = stack_of(engine.clients, engine.method, names, [None] * len(names))
+        server, rows = engine.method.init_server(), engine.clients.stacked_data(names)
+        return Place(engine.method, server, stack, rows)
 
     return make
