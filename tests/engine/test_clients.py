@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from flic.data.client_data import Split
+from flic.data.task import Regression
 from flic.engine.clients import Clients, stack_widths
 from flic.errors import DataError
 from flic.method_settings import EmbeddingConfig
@@ -95,17 +96,63 @@ def test_widths_cover_every_client_with_little_padding(federation):
     assert widths == {784: 784, 200: 208, 64: 64, 60: 64, 3: 64}
 
 
-@pytest.mark.parametrize(
-    ("wrong", "reason"),
-    [
-        (lambda c: replace(c, train=Split.empty(c.schema.dim)), "has no training rows"),
-        (lambda c: replace(c, train=Split(c.train.x, c.train.y + 7)), "expected classes from 0"),
-        (lambda c: replace(c, name="client-00001"), "is there twice"),
-    ],
-    ids=["empty", "label", "name"],
-)
+def labelled(which, change):
+    """A change of a client: that of the labels of one of its splits."""
+
+    def apply(client):
+        split = getattr(client, which)
+        return replace(client, **{which: Split(split.x, change(split.y))})
+
+    return apply
+
+
+CLASSES_WRONG = {
+    "empty": (lambda c: replace(c, train=Split.empty(c.schema.dim)), "has no training rows"),
+    "name": (lambda c: replace(c, name="client-00001"), "is there twice"),
+    "training": (labelled("train", lambda y: y + 7), "has training labels 7, 8; expected 0 to 1"),
+    "below": (labelled("train", lambda y: y - 1), "has training labels -1; expected 0 to 1"),
+    "validation": (
+        lambda c: replace(c, validation=Split(c.test.x, 2 * c.test.y)),
+        "has validation labels 2; expected 0 to 1",
+    ),
+    "test": (labelled("test", lambda y: y + 1), "has test labels 2; expected 0 to 1"),
+    "floats": (labelled("train", torch.Tensor.float), "labels of type torch.float32; expected int"),
+    "test floats": (labelled("test", torch.Tensor.double), "has test labels of type torch.float64"),
+}
+
+
+@pytest.mark.parametrize(("wrong", "reason"), CLASSES_WRONG.values(), ids=CLASSES_WRONG)
 def test_clients_that_cannot_be_stacked_are_refused(federation, wrong, reason):
     data = federation(3)
     data = replace(data, clients=(wrong(data.clients[0]), *data.clients[1:]))
     with pytest.raises(DataError, match=reason):
         Clients(data, EMBEDDING, dtype=torch.float32)
+
+
+RESPONSES_WRONG = {
+    "nan": (labelled("train", lambda y: y.log() * 0), "NaN or infinite responses in its training"),
+    "infinite": (labelled("test", lambda y: 1 / y), "3 NaN or infinite responses in its test rows"),
+    "classes": (labelled("train", torch.Tensor.long), "type torch.int64; expected float, since"),
+}
+
+
+@pytest.fixture
+def responses(federation):
+    """Clients whose labels are numbers, 0.0 and 1.0; their validation splits are empty."""
+    data = federation(3)
+    train, test = (labelled(which, torch.Tensor.float) for which in ("train", "test"))
+    clients = tuple(test(train(client)) for client in data.clients)
+    return replace(data, task=Regression(0.0, 1.0), clients=clients)
+
+
+@pytest.mark.parametrize(("wrong", "reason"), RESPONSES_WRONG.values(), ids=RESPONSES_WRONG)
+def test_responses_that_no_loss_can_take_are_refused(responses, wrong, reason):
+    Clients(responses, EMBEDDING, dtype=torch.float32)
+    data = replace(responses, clients=(wrong(responses.clients[0]), *responses.clients[1:]))
+    with pytest.raises(DataError, match=f"client 'client-00000' .*{reason}"):
+        Clients(data, EMBEDDING, dtype=torch.float32)
+
+
+def test_data_without_clients_are_refused(federation):
+    with pytest.raises(DataError, match="data 'tiny' has no clients; expected at least one"):
+        Clients(federation(0), EMBEDDING, dtype=torch.float32)

@@ -119,32 +119,53 @@ def _about_values(client: ClientData, which: str, split: Split) -> Iterator[Find
 
 
 def _about_labels(client: ClientData, which: str, split: Split, task: Task) -> Iterator[Finding]:
-    if not len(split):
-        return
-    kinds = {"classification": "int64", "regression": "float"}
-    if kinds[task.name] not in str(split.y.dtype):
-        yield _fatal(
-            client,
-            f"has {which} labels of type {split.y.dtype}; expected {kinds[task.name]}, since the "
-            f"task is {task.name}. Convert the labels or declare another task.",
-        )
-    elif isinstance(task, Classification):
-        yield from _about_classes(client, which, split, task.num_classes)
-    else:
+    wrong = unusable_labels(which, split.y, task)
+    if wrong is not None:
+        yield _fatal(client, wrong)
+    if isinstance(task, Classification) and not split.y.is_floating_point():
+        yield from _about_untrained_classes(client, which, split)
+    elif isinstance(task, Regression) and wrong is None and len(split):
         yield from _about_responses(client, which, split, task)
+
+
+def unusable_labels(which: str, y: Tensor, task: Task) -> str | None:
+    """What no loss can take about the labels of a client's split, in words after its name."""
+    if not len(y):  # an empty split has labels of any type
+        return None
+    kinds = {"classification": "int64", "regression": "float"}
+    if kinds[task.name] not in str(y.dtype):
+        return (
+            f"has {which} labels of type {y.dtype}; expected {kinds[task.name]}, since the task is "
+            f"{task.name}. Convert the labels or declare another task."
+        )
+    if isinstance(task, Classification):
+        return _labels_outside(which, y, task.num_classes)
+    return _responses_not_finite(which, y)
+
+
+def _labels_outside(which: str, y: Tensor, num_classes: int) -> str | None:
+    outside = y[(y < 0) | (y >= num_classes)].unique().tolist()
+    if not outside:
+        return None
+    return (
+        f"has {which} labels {listed(outside)}; expected 0 to {num_classes - 1}. "
+        "Correct the labels or the number of classes."
+    )
+
+
+def _responses_not_finite(which: str, y: Tensor) -> str | None:
+    is_bad = ~y.isfinite()
+    if not is_bad.any():
+        return None
+    return (
+        f"has {counted(int(is_bad.sum()), 'NaN or infinite response')} in its {which} rows; "
+        "expected finite numbers. Fill them in or drop those rows."
+    )
 
 
 def _about_responses(
     client: ClientData, which: str, split: Split, task: Regression
 ) -> Iterator[Finding]:
-    is_bad = ~split.y.isfinite()
-    if is_bad.any():
-        yield _fatal(
-            client,
-            f"has {counted(int(is_bad.sum()), 'NaN or infinite response')} in its {which} rows; "
-            "expected finite numbers. Fill them in or drop those rows.",
-        )
-        return
     beyond = (split.y - task.high).maximum(task.low - split.y)
     is_outside = beyond > 0
     if is_outside.any():
@@ -168,18 +189,8 @@ def _about_responses(
         )
 
 
-def _about_classes(
-    client: ClientData, which: str, split: Split, num_classes: int
-) -> Iterator[Finding]:
-    labels = set(split.y.tolist())
-    outside = sorted(labels - set(range(num_classes)))
-    if outside:
-        yield _fatal(
-            client,
-            f"has {which} labels {listed(outside)}; expected 0 to {num_classes - 1}. "
-            "Correct the labels or the number of classes.",
-        )
-    untrained = sorted(labels - set(client.classes))
+def _about_untrained_classes(client: ClientData, which: str, split: Split) -> Iterator[Finding]:
+    untrained = sorted(set(split.y.tolist()) - set(client.classes))
     if untrained:
         yield _fatal(
             client,

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from flic.data.client_data import ClientData, FederatedData
+from flic.data.inspect import unusable_labels
 from flic.data.schema import FeatureSchema
 from flic.data.stacked import StackedData
-from flic.data.task import Classification
 from flic.errors import DataError
 from flic.method_settings import EmbeddingConfig
 from flic.methods.protocol import Population, Stack
@@ -112,20 +112,21 @@ class Clients:
 
 def _refuse_unusable(data: FederatedData) -> None:
     """Refuse clients that no stack can hold; `flic.data.inspect` has all checks."""
+    if not data.clients:
+        raise DataError(f"data {data.name!r} has no clients; expected at least one. Add a client.")
     seen: set[str] = set()
     for client in data.clients:
-        who, classes = f"client {client.name!r}", client.classes
+        who = f"client {client.name!r}"
         if client.name in seen:
             raise DataError(f"{who} is there twice; expected one name per client. Rename one.")
         seen.add(client.name)
         if not len(client.train):
             raise DataError(f"{who} has no training rows; expected some. Leave the client out.")
-        most = data.task.num_outputs
-        if isinstance(data.task, Classification) and not 0 <= classes[0] <= classes[-1] < most:
-            raise DataError(
-                f"{who} has labels from {classes[0]} to {classes[-1]}; expected classes from 0 to "
-                f"{most - 1}. Number the classes of all clients alike."
-            )
+        splits = {"training": client.train, "validation": client.validation, "test": client.test}
+        for which, split in splits.items():
+            wrong = unusable_labels(which, split.y, data.task)
+            if wrong is not None:
+                raise DataError(f"{who} {wrong}")
 
 
 def stack_widths(schemas: Sequence[FeatureSchema]) -> dict[int, int]:
