@@ -549,26 +549,42 @@ def _sums(root: Path) -> FuzzTarget:
     for name in SECURE:
         pin(root / name, {other: read_public(root / other / "key.pub") for other in SECURE})
     runner = _Summing(coordinator, silos)
-    for _ in range(2):  # keys, and then a sum
+    for _ in range(3):  # keys, a sum, and one more that is built on it
         next(coordinator.rounds(runner).steps())
-    seeds = [{f"{n}/statement.json": text.encode()} for n, (_, text, _) in enumerate(runner.heard)]
+    seeds = [
+        {f"{n}/statement.json": one.text.encode(), f"{n}/totals.json": one.totals.encode()}
+        for n, one in enumerate(runner.heard)
+    ]
     beside = {
         f"{n}/{path}": content
-        for n, (_, _, files) in enumerate(runner.heard)
-        for path, content in files.items()
+        for n, one in enumerate(runner.heard)
+        for path, content in one.files.items()
     }
 
     def feed(folder: Path) -> None:
-        [path] = folder.glob("*/statement.json")
-        asked = read_statement(SumRequest, path.read_text(errors="replace"), who="a request")
-        server, _, _ = runner.heard[int(path.parent.name)]
-        silo = SiloFolder.open(path.parent)
-        visits.add_to_sum(silo, asked, server, settings, run=coordinator.run)
+        [place] = folder.iterdir()
+        text, totals = (
+            path.read_text(errors="replace") if path.exists() else ""
+            for path in (place / "statement.json", place / "totals.json")
+        )
+        asked = read_statement(SumRequest, text, who="a request")
+        server, silo = runner.heard[int(place.name)].server, SiloFolder.open(place)
+        visits.add_to_sum(silo, asked, server, settings, run=coordinator.run, totals=totals)
 
     return FuzzTarget(seeds, feed, beside)
 
 
 SECURE = ("east", "north", "south")
+
+
+@dataclass(frozen=True)
+class _Heard:
+    """A request of a secure sum, and the silo's folder as it was then."""
+
+    server: ServerState
+    text: str
+    totals: str
+    files: Mapping[str, bytes]
 
 
 class _Summing(SiloRunner):
@@ -577,7 +593,7 @@ class _Summing(SiloRunner):
     def __init__(self, coordinator: Coordinator, silos: Mapping[str, SiloFolder]) -> None:
         super().__init__(coordinator)
         self._silos = silos
-        self.heard: list[tuple[ServerState, str, dict[str, bytes]]] = []
+        self.heard: list[_Heard] = []
 
     def connected(self) -> set[str]:
         return {*self._silos}
@@ -597,11 +613,11 @@ class _Summing(SiloRunner):
                 done = visits.train(own, shared, settings, stage, run=run)
                 replies[name] = Reply(server.round, done.update, {}, done.keys)
                 continue
-            text = phase.statements[name]
+            text, totals = phase.statements[name], self._rules.totals(name)
             if name == "north":
-                self.heard.append((shared, text, _files(own.folder)))
+                self.heard.append(_Heard(shared, text, totals, _files(own.folder)))
             asked = read_statement(SumRequest, text, who="a request")
-            answer, masked = visits.add_to_sum(own, asked, shared, settings, run=run)
+            answer, masked = visits.add_to_sum(own, asked, shared, settings, run=run, totals=totals)
             update = Update(name, {n: Entry(v, 1.0) for n, v in masked.items()})
             replies[name] = Reply(server.round, update, statement=answer.model_dump_json())
         return Asked(replies)

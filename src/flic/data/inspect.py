@@ -129,7 +129,7 @@ def _about_labels(client: ClientData, which: str, split: Split, task: Task) -> I
 
 
 def unusable_labels(which: str, y: Tensor, task: Task) -> str | None:
-    """What no loss can take about the labels of a client's split, in words after its name."""
+    """The reason why no loss can take a split's labels, in words after the client's name."""
     if not len(y):  # an empty split has labels of any type
         return None
     kinds = {"classification": "int64", "regression": "float"}
