@@ -552,7 +552,7 @@ def _sums(root: Path) -> FuzzTarget:
     for _ in range(3):  # keys, a sum, and one more that is built on it
         next(coordinator.rounds(runner).steps())
     seeds = [
-        {f"{n}/statement.json": one.text.encode(), f"{n}/totals.json": one.totals.encode()}
+        {f"{n}/said.jsonl": f"{one.totals}\n{one.text}".encode()}
         for n, one in enumerate(runner.heard)
     ]
     beside = {
@@ -562,13 +562,11 @@ def _sums(root: Path) -> FuzzTarget:
     }
 
     def feed(folder: Path) -> None:
-        [place] = folder.iterdir()
-        text, totals = (
-            path.read_text(errors="replace") if path.exists() else ""
-            for path in (place / "statement.json", place / "totals.json")
-        )
+        [path] = folder.glob("*/said.jsonl")
+        totals, _, text = path.read_text(errors="replace").partition("\n")
         asked = read_statement(SumRequest, text, who="a request")
-        server, silo = runner.heard[int(place.name)].server, SiloFolder.open(place)
+        server = runner.heard[int(path.parent.name)].server
+        silo = SiloFolder.open(path.parent)
         visits.add_to_sum(silo, asked, server, settings, run=coordinator.run, totals=totals)
 
     return FuzzTarget(seeds, feed, beside)

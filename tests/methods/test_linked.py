@@ -192,7 +192,7 @@ def test_every_space_has_settings_of_its_own(ward, learnt):
     engine, server = learn([*ward, *small])
     own = [best_of(server.shared[f"scores.own.{space}"])[0] for space in ("ward", "small")]
     assert own[0] != own[1]
-    assert {line.split("space ")[1].split(";")[0] for line in engine.method.explain(server)} == {
+    assert {line.split("space ")[1].split(",")[0] for line in engine.method.explain(server)} == {
         "'ward'",
         "'small'",
     }
@@ -360,7 +360,7 @@ def test_constant_features_change_nothing(ward, learnt):
 def test_one_basis_for_all_gives_what_each_client_s_own_gives(ward, monkeypatch, most_rows):
     few = [replace(c, train=c.train.take(torch.arange(9))) for c in ward[:4]]
     _, usual = learn(few)
-    monkeypatch.setattr(peers, "MOST_ROWS", most_rows)
+    monkeypatch.setattr(peers, "MOST_ROWS_PER_FEATURE", most_rows)
     _, other = learn(few)
     for name, value in usual.shared.items():
         torch.testing.assert_close(value, other.shared[name], rtol=0, atol=1e-8)
@@ -381,7 +381,7 @@ def test_one_basis_takes_off_only_what_was_told(ward, monkeypatch, scatter):
             state[place] = state.get(place, 0) + value
     found = []
     for most_rows in (0.0, 1e9):
-        monkeypatch.setattr(peers, "MOST_ROWS", most_rows)
+        monkeypatch.setattr(peers, "MOST_ROWS_PER_FEATURE", most_rows)
         pool = ClientSums(agreed, state, few[3])
         others = others_at(pool, PeerSide.linear(pool), torch.arange(FEATURES))
         base = others.base
@@ -448,8 +448,8 @@ def test_what_came_of_it_is_told(ward, learnt):
     everyone = [
         LinkedClient(engine.method.agreed, server.shared, c).best_scores()["mix"] for c in ward
     ]
-    assert f"mix {sum(everyone) / len(everyone):.3f}." in line
-    assert "cross-validated log-likelihood" in line
+    assert f"{sum(everyone) / len(everyone):.3f} mix." in line
+    assert "Cross-validated log-likelihood" in line
 
 
 def test_right_links_are_worth_something_and_wrong_ones_less_than_nothing(ward):

@@ -69,7 +69,7 @@ def test_one_basis_serves_clients_with_private_features_too(ward, monkeypatch):
     ]
     found = []
     for most_rows in (0.0, 1e9):
-        monkeypatch.setattr(peers, "MOST_ROWS", most_rows)
+        monkeypatch.setattr(peers, "MOST_ROWS_PER_FEATURE", most_rows)
         engine, server = learn(few)
         model = LinkedClient(engine.method.agreed, server.shared, few[0]).model()
         found.append(apply_mix(model, few[0].test.x))
