@@ -1,6 +1,6 @@
 """A federation in this process: silos in folders, and messages that pass through protobuf."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +53,8 @@ SALT = "0a" * 16
 #: Sums without masks, of columns that two silos have.
 PLAIN = {"secure_sums": False, "min_holders": 2}
 
+MIN_ROWS = 5
+
 BETWEEN_MACHINES = [name for name in METHODS if METHODS[name].between_machines]
 
 Change = Callable[[str, int, RecordDict], RecordDict | None]
@@ -104,6 +106,20 @@ def alike(name: str, rows: int = 50) -> pd.DataFrame:
 def alike_frames(names: Iterable[str], rows: int = 50) -> dict[str, pd.DataFrame]:
     """Such a table for each silo."""
     return {name: alike(name, rows) for name in names}
+
+
+def assert_told(figures: Mapping[str, float], exact: Mapping[str, float]) -> None:
+    """Hold figures that left a silo to the exact ones, as near as they are told.
+
+    Right predictions leave in steps, without classes of few rows; sums of errors are coarser.
+    """
+    if "test_spread" in figures:
+        assert figures == pytest.approx({name: exact[name] for name in figures}, rel=0.5)
+        return
+    left_out = exact["test_rows"] - figures["test_rows"]
+    assert 0 <= left_out < 2 * MIN_ROWS  # of two classes at most
+    assert abs(figures["test_right"] - exact["test_right"]) < 2 * MIN_ROWS + left_out
+    assert 0 <= figures["test_right"] <= figures["test_rows"]
 
 
 @contextmanager

@@ -34,6 +34,7 @@ from flic.flower.ops.membership import Membership, ServerAddress
 from flic.flower.ops.processes import Service, ask_flower, environment, script
 from flic.flower.pooling import FIRST
 from flic.flower.silo_folder import SiloFolder
+from hospitals import assert_told
 
 pytestmark = [
     pytest.mark.process,
@@ -313,7 +314,7 @@ def test_of_linked_columns_masks_are_on_the_wire_and_the_result_is_the_simulator
     alone = simulated(settings, silos)
     ours, theirs = (own.records[-1]["scores"] for own in (journal, alone))
     for name, figures in ours.items():
-        assert figures == {key: theirs[name][key] for key in figures}
+        assert_told(figures, theirs[name])
     cv_scores = [name for name in alone.server.shared if name.startswith("scores.")]
     shared = {name: journal.server.shared[name] for name in cv_scores}
     same(shared, {name: alone.server.shared[name] for name in cv_scores})

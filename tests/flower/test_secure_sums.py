@@ -27,6 +27,7 @@ from hospitals import (
     WIDE_OPEN,
     alike,
     alike_frames,
+    assert_told,
     like,
     linked_frames,
     make_here,
@@ -85,8 +86,7 @@ def test_the_result_is_that_of_the_simulator_within_the_error_of_fixed_point(sec
     same(place.coordinator.server.shared, in_form_of(place, journal.server.shared), 1e-9)
     theirs = journal.records[-1]["scores"]
     for name, figures in records(place)[-1]["scores"].items():
-        rel = 0.5 if "test_spread" in figures else 0  # sums of errors leave rounded
-        assert figures == pytest.approx({k: theirs[name][k] for k in figures}, rel=rel)
+        assert_told(figures, theirs[name])
 
 
 def in_form_of(place, shared):

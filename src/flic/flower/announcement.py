@@ -1,12 +1,10 @@
 """Announcement: all that will leave a silo, listed before it joins a federation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import torch
 
-from flic.data.task import Regression
-from flic.engine.score import Errors, Hits
 from flic.flower.federation_settings import (
     NUMBER_BYTES,
     FederationSettings,
@@ -14,6 +12,7 @@ from flic.flower.federation_settings import (
 )
 from flic.flower.pooling import FIRST, KEY_BYTES, SUMS, round_of
 from flic.flower.silo_engine import SiloEngine
+from flic.flower.silo_figures import figure_names
 from flic.flower.silo_folder import SiloFolder
 from flic.flower.silo_run import rows_of
 from flic.methods.protocol import ServerState
@@ -52,12 +51,12 @@ def announce(silo: SiloFolder, settings: FederationSettings) -> list[Leaving]:
     engine = SiloEngine(silo.encoded(silo.read(short)[0], short).data, short)
     server = ServerState(1, engine.engine.method.init_server().shared)
     state = engine.prepared(server)
-    trained, private = engine.train("update", server, state, silo.min_rows(short))
+    trained, _ = engine.train("update", server, state, silo.min_rows(short))
     return [
         *(_tensor(n, e.value.shape, e.value, EVERY) for n, e in trained.update.entries.items()),
         *(_number(f"weight of {name}", EVERY) for name in trained.update.entries),
         *(_number(f"loss {term}", EVERY) for term in trained.losses),
-        *(_number(name, "every evaluation") for name in engine.figures(server, private)),
+        *(_number(name, "every evaluation") for name in figure_names(settings.common_task)),
     ]
 
 
@@ -78,8 +77,7 @@ def _sums(silo: SiloFolder, settings: FederationSettings) -> list[Leaving]:
         sent = _nth(round_of(name))
         both = _tensor(name, value.shape, value, sent), _number(f"weight of {name}", sent)
         found += [replace(o, linked=linked, is_in_sum=settings.secure_sums) for o in both]
-    kind = Errors if isinstance(settings.common_task, Regression) else Hits
-    figures = [f"test_{own.name}" for own in fields(kind)]
+    figures = figure_names(settings.common_task)
     return [*found, *(_number(name, "every evaluation") for name in figures)]
 
 

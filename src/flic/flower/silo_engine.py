@@ -14,7 +14,6 @@ from flic.errors import FederationError
 from flic.flower.answers import digest_of_request
 from flic.flower.federation_settings import LARGEST, MOST_ROWS, FederationSettings
 from flic.flower.pooling import FIRST, POSITIONS, SUMS, linked_method
-from flic.flower.silo_figures import figures_told
 from flic.flower.sums_form import SPACE
 from flic.method_settings import LinkedConfig
 from flic.methods.linked.disclosure import ValuesOfMap, told_detail, told_of_map
@@ -23,6 +22,9 @@ from flic.methods.linked.linked_client import LinkedClient
 from flic.methods.linked.sums import SENT
 from flic.methods.protocol import ServerState, Stack, Update, VisitContext
 from flic.shapes import Named, unlike_forms
+
+HeldOut = tuple[Tensor, Tensor]
+"""Predictions of a silo's held-out rows, and their classes or responses."""
 
 
 @dataclass(frozen=True)
@@ -91,10 +93,10 @@ class SiloEngine:
         context = VisitContext(server, stack, clients.stacked_data((name,)), ())
         return self.engine.method.rows_behind(context, 0)
 
-    def figures(self, server: ServerState, state: Named) -> dict[str, float]:
-        """Sums over the silo's held-out rows."""
+    def held_out(self, server: ServerState, state: Named) -> HeldOut:
+        """Held-out rows as predicted, and as they are."""
         self.refuse_other_shared(server)
-        return _figures(self.engine, server, self.client, state)
+        return _held_out(self.engine, server, self.client, state)
 
 
 def refuse_other_shared(silo: str, shared: Named, known: Named) -> None:
@@ -219,14 +221,12 @@ class LinkedSiloEngine:
         self._refuse_other_shared(server)
         return LinkedClient(self.method(server).agreed, server.shared, self.client)
 
-    def figures(self, server: ServerState) -> dict[str, float]:
-        """Sums over the silo's held-out rows."""
-        return _figures(self._engine(server), server, self.client, {})
+    def held_out(self, server: ServerState) -> HeldOut:
+        """Held-out rows as predicted, and as they are."""
+        return _held_out(self._engine(server), server, self.client, {})
 
 
-def _figures(
-    engine: Engine, server: ServerState, client: ClientData, state: Named
-) -> dict[str, float]:
+def _held_out(engine: Engine, server: ServerState, client: ClientData, state: Named) -> HeldOut:
     job, border = Job(EVALUATE, server, (client.name,), [state]), len(client.validation)
     predicted, y = engine.predicted(job)[client.name]
-    return figures_told(engine.clients.data.task, predicted[border:], y[border:])
+    return predicted[border:], y[border:]

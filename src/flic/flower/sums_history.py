@@ -211,6 +211,11 @@ class SumsHistory:
         return found
 
     @property
+    def rounding_key(self) -> bytes:
+        """A key by which figures are rounded: the folder's own, so that nobody can do it again."""
+        return blake2b(b"figures", key=self._secret, digest_size=SECRET_BYTES).digest()
+
+    @property
     def _known_key(self) -> str:
         """A digest by which files of the same key are known."""
         return blake2b(b"", key=self._secret, digest_size=8).hexdigest()

@@ -11,7 +11,8 @@ from flic.flower.answers import digest_of_request
 from flic.flower.federation_settings import FederationSettings
 from flic.flower.pooling import FIRST, LAST, SUMS
 from flic.flower.secure.statements import SumAnswer, SumRequest
-from flic.flower.silo_engine import SiloEngine, VisitResult
+from flic.flower.silo_engine import HeldOut, SiloEngine, VisitResult
+from flic.flower.silo_figures import figures_told
 from flic.flower.silo_folder import SiloFolder
 from flic.flower.silo_run import SiloRun
 from flic.flower.sum_visit import SumVisit, as_peer, refuse_made_up_sums
@@ -116,7 +117,11 @@ def _figures(silo: SiloFolder, own: SiloRun, server: ServerState, begun: int) ->
         answers.keep(step, request)  # before the work, as of sums
         told = silo.history.told_in(own.folder.name)
         is_told = told is not None and _are_told(silo, own, told)
-        figures = engine.figures(server, own.private(begun, engine)) if is_told else {}
+        figures = (
+            _rounded(silo, own, engine.held_out(server, own.private(begun, engine)))
+            if is_told
+            else {}
+        )
         answers.keep(step, request, figures=figures)
     return figures
 
@@ -126,6 +131,11 @@ def _are_told(silo: SiloFolder, own: SiloRun, told: Told) -> bool:
     least = silo.min_rows(own.settings)
     is_almost = silo.history.are_almost_held_out(told, own.folder.name, least=least)
     return len(own.client.test) >= least and not is_almost
+
+
+def _rounded(silo: SiloFolder, own: SiloRun, held_out: HeldOut) -> dict[str, float]:
+    least, key = silo.min_rows(own.settings), silo.history.rounding_key
+    return figures_told(own.settings.common_task, *held_out, least=least, key=key)
 
 
 # ---- linked columns ----------------------------------------------------------------------
@@ -159,7 +169,7 @@ def _linked_figures(
     own.answers.keep(step, request)  # before the work, as of sums
     server = own.with_kept(server)
     own.save_linked(engine.linked_client(server), holders)
-    return engine.figures(server) if _are_told(silo, own, told) else {}
+    return _rounded(silo, own, engine.held_out(server)) if _are_told(silo, own, told) else {}
 
 
 def _told(
