@@ -1,5 +1,6 @@
 """`flic report` as a user types it."""
 
+import shutil
 import sys
 
 import pytest
@@ -68,7 +69,7 @@ def test_other_folders_are_refused(flic_here, tmp_path, name):
 
 
 def test_an_unfinished_run_is_told_how_to_go_on(run, flic_here):
-    (run / "rounds.json").unlink()
+    shutil.rmtree(run / "checkpoints")
     said = flic_here("report", "run")
     assert said.code == 1
     assert "Resume it with: flic run --resume run" in said.err

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from flic.config import resolve
-from flic.engine.checkpoint import DiskJournal
-from flic.errors import RunFolderError
+from flic.engine.checkpoint import Commit, DiskJournal
+from flic.errors import Damaged, RunFolderError
 from flic.methods.flic import algorithm
 from flic.methods.flic.meta import MetaClassView, meta_scores
 from flic.methods.flic.scheme import ByClass
@@ -224,73 +224,76 @@ def test_another_federation_beside_it_is_no_comparison(finished):
     assert report.gains is None
 
 
-@pytest.mark.parametrize("missing", ["rounds.json", "clients.parquet"])
-def test_an_unfinished_run_is_refused(finished, missing):
-    folder = finished()
-    (folder / missing).unlink()
-    with pytest.raises(RunFolderError, match=rf"{missing} is missing; .*flic run --resume"):
+FILES = ["rounds.json", "clients.parquet", "summary.json", "timings.json"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_figures_are_those_of_the_checkpoints_whatever_lies_beside_them(finished, name):
+    folder, other = finished(), finished("other", seed=4)
+    right, theirs = report_of_run(folder), report_of_run(other)
+    assert right.rounds != theirs.rounds
+    assert right.candidates != theirs.candidates
+    for content in ((other / name).read_bytes(), b"{"):
+        (folder / name).write_bytes(content)
+        assert report_of_run(folder) == right
+    (folder / name).unlink()
+    assert report_of_run(folder) == right
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_so_are_those_of_a_run_beside_it(finished, name):
+    local, own = finished("local-seed3", method="local"), finished("flic-hl-seed3")
+    right = report_of_run(own)
+    (local / name).write_bytes((own / name).read_bytes())
+    assert report_of_run(own) == right
+
+
+def test_notes_are_those_that_the_run_ended_with(finished):
+    folder = finished(method="linked")
+    summary = json.loads((folder / "summary.json").read_text())
+    assert report_of_run(folder).notes == summary["notices"] != []
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_an_unfinished_run_is_refused(tmp_path, is_begun):
+    folder = tmp_path / "run"
+    run_folder.create(folder, resolve(RAW))
+
+    def stop(record, total, done):
+        raise KeyboardInterrupt
+
+    if is_begun:
+        with pytest.raises(KeyboardInterrupt):
+            run_folder.resume(folder, on_step=stop)
+    with pytest.raises(RunFolderError, match=r"steps are missing in checkpoints; .*flic run --res"):
         report_of_run(folder)
     run_folder.resume(folder)
     assert report_of_run(folder).rounds
-
-
-@pytest.mark.parametrize("damaged", ["rounds.json", "summary.json", "clients.parquet"])
-def test_a_damaged_file_is_named(finished, damaged):
-    folder = finished()
-    (folder / damaged).write_text("{")
-    with pytest.raises(RunFolderError, match=rf"{damaged} is damaged .*flic run --resume"):
-        report_of_run(folder)
-    run_folder.resume(folder)
-    assert report_of_run(folder).rounds
-
-
-def test_a_damage_is_told_in_plain_words(finished):
-    folder = finished()
-    for content, why in [
-        ("{", "not valid JSON"),
-        ('{"notices": 3}', "notices: got 3; expected a li"),
-        ("[]", "got \\[\\]; expected a JSON object"),
-    ]:
-        (folder / "summary.json").write_text(content)
-        with pytest.raises(RunFolderError, match=rf"summary.json is damaged \({why}"):
-            report_of_run(folder)
 
 
 DEEP = "[" * 100_000 + "]" * 100_000
-STRANGE = {
-    "rounds.json": ["null", "[1]", "[{}]", '{"a": 1}', '[{"round": "x", "stage": "y"}]', DEEP],
-    "summary.json": ["null", "[]", "{}", '{"notices": 3}', '{"notices": [1]}', DEEP],
-    "run.json": ["null", "[]", '{"python": []}', DEEP],
-    "timings.json": ["null", "[]", "[1, 2, 3, 4]", '[{"seconds": "long"}]', DEEP],
-}
 
 
-def test_files_of_another_kind_are_named(finished):
-    folder = finished()
-    for name, contents in STRANGE.items():
-        right = (folder / name).read_bytes()
-        for content in contents:
-            (folder / name).write_text(content)
-            with pytest.raises(RunFolderError, match=rf"{name} is damaged"):
-                report_of_run(folder)
-        (folder / name).write_bytes(right)
-    assert report_of_run(folder).rounds
-
-
-@pytest.mark.parametrize("kept", [0, 2])
-def test_a_run_that_was_cut_short_is_not_shown_as_a_whole_one(finished, kept):
-    folder = finished()
-    path = folder / "rounds.json"
-    path.write_text(json.dumps(json.loads(path.read_text())[:kept]))
-    with pytest.raises(RunFolderError, match="its rounds are not those of the checkpoints"):
-        report_of_run(folder)
+def test_versions_of_another_kind_are_named(finished):
+    path = finished() / "run.json"
+    for content in ["{", "null", "[]", '{"python": []}', DEEP]:
+        path.write_text(content)
+        with pytest.raises(Damaged, match=r"run\.json is damaged .*flic run --resume"):
+            report_of_run(path.parent)
+    path.unlink()
+    with pytest.raises(Damaged, match=r"run\.json is damaged"):
+        report_of_run(path.parent)
+    run_folder.resume(path.parent)
+    assert report_of_run(path.parent).versions
 
 
 def test_a_client_of_another_run_is_named(finished):
     folder = finished()
-    path = folder / "rounds.json"
-    path.write_text(path.read_text().replace("client-00", "client-99"))
-    with pytest.raises(RunFolderError, match=r"rounds.json is damaged .it names clients that"):
+    path = folder / "checkpoints" / "00001.json"
+    commit = Commit.parse(path.read_bytes())
+    record = {**commit.record, "active": ["client-99"]}
+    path.write_bytes(commit.model_copy(update={"record": record}).dump())
+    with pytest.raises(Damaged, match=r"step 1 names 'client-99', which is no client of the run"):
         report_of_run(folder)
 
 

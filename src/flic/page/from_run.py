@@ -1,84 +1,55 @@
-"""The report of a finished run: its files, its last checkpoint, and its rows embedded by φ.
+"""The report of a finished run: its checkpoints, and its rows embedded by φ.
 
 Runs of other methods that `flic compare` put beside it give the method's gains over them.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 
-from flic.config import RunConfig
-from flic.data.client_data import FederatedData
 from flic.engine.checkpoint import CHECKPOINTS, DiskJournal
 from flic.engine.engine import Engine
+from flic.engine.rounds import next_step
 from flic.engine.traffic import ClientTraffic
-from flic.errors import Damaged, RunFolderError
-from flic.files import MOST_BYTES, BoundedFile, read_json
+from flic.errors import RunFolderError
+from flic.files import alone_in, read_json
 from flic.methods import METHODS
 from flic.methods.network import NetworkMethod
 from flic.page.contents import Gain, Gains, Measure, Report, Round
 from flic.runs.latent import Reading, alignment, latent, read, traffic
-from flic.runs.loaded import data_of, engine_of
-from flic.runs.metrics import KEYS, Scores, scores_at
-from flic.runs.run_folder import alone_in, open_journal, read_config, refuse_damaged
+from flic.runs.loaded import Loaded
+from flic.runs.metrics import KEYS, Outcome, Scores, round_scores
+from flic.runs.run_folder import (
+    explained,
+    open_journal,
+    programme_of,
+    read_config,
+    refuse_damaged,
+)
 from flic.settings import damaged
 
 REFERENCE = "local"
+COMPARED = ("data", "evaluation", "seed")
+"""Settings that runs have in common if their figures can be compared."""
+
+RESULTS = "summary.json"  # written last
 ROWS = "rows and labels"
-
-T = TypeVar("T")
-
-
-class _Record(BaseModel):
-    """The values of a step in rounds.json that the page shows."""
-
-    round: int
-    stage: str
-    losses: dict[str, float] = {}
-    bytes_sent: int = 0
-    active: list[str] = []
-    test_accuracy: float | None = None
-    validation_accuracy: float | None = None
-    test_r2: float | None = None
-    validation_r2: float | None = None
-
-
-class _Timing(BaseModel):
-    """The seconds of a step in timings.json."""
-
-    seconds: float
-    cpu_seconds: float
-
-
-class _Summary(BaseModel):
-    """The sentences in summary.json."""
-
-    notices: list[str]
 
 
 def report_of_run(folder: Path) -> Report:
-    """The report of a run folder."""
+    """The report of a run folder; its figures are those of the checkpoints."""
     config = read_config(folder)
-    rounds = _read(folder / "rounds.json", list[_Record])
-    records = [record.model_dump(exclude_unset=True) for record in rounds]
-    scores = _last_scores(folder)
-    beside = {config.method: scores} | _beside(folder, config)
-    data = data_of(config)
-    engine = engine_of(config, data)
+    run = Loaded.of(config)
     with alone_in(folder):
-        journal = _journal(folder, config, data)
-        refuse_damaged(folder, config, engine, journal)
-        seen = _seen(engine, journal, stack_width=config.engine.stack_width)
-    if [own.round for own in rounds] != [record["round"] for record in journal.records]:
-        raise _damaged(folder / "rounds.json", "its rounds are not those of the checkpoints")
-    if len(_read(folder / "timings.json", list[_Timing])) != len(rounds):
-        raise _damaged(folder / "timings.json", "it does not have as many steps as the run")
-    if seen is not None and {name for own in rounds for name in own.active} - {*seen.sent}:
-        raise _damaged(folder / "rounds.json", "it names clients that the run does not have")
+        journal = _finished(folder, run)
+        seen = _seen(run.engine, journal, stack_width=config.engine.stack_width)
+        notes = [*explained(run.engine, journal), *run.notices]
+    records = journal.records
+    scores = Outcome.of(records).last
+    beside = {config.method: scores} | _beside(folder, run)
     return Report(
         title=f"{config.method} on {config.data.problem}, seed {config.seed}",
         kind="run",
@@ -96,8 +67,8 @@ def report_of_run(folder: Path) -> Report:
         never_left=[ROWS, *(seen.kept if seen is not None else ["the fitted model"])],
         candidates={method: found.clients for method, found in beside.items()},
         settings=config.model_dump(mode="json"),
-        versions=_read(folder / "run.json", dict[str, str]),
-        notes=_read(folder / "summary.json", _Summary).notices,
+        versions=_versions(folder / "run.json"),
+        notes=notes,
     )
 
 
@@ -109,10 +80,11 @@ def _seen(engine: Engine, journal: DiskJournal, *, stack_width: int) -> Reading 
 
 
 def _round(record: Mapping[str, Any], key: str) -> Round:
+    scores = round_scores(record) if "scores" in record else {}
     return Round(
         record["round"],
-        record.get(f"test_{key}"),
-        record.get(f"validation_{key}"),
+        scores.get(f"test_{key}"),
+        scores.get(f"validation_{key}"),
         record.get("losses", {}),
         record.get("bytes_sent", 0),
         record["stage"],
@@ -122,18 +94,20 @@ def _round(record: Mapping[str, Any], key: str) -> Round:
 # ---- runs side by side -------------------------------------------------------------------
 
 
-def _beside(folder: Path, config: RunConfig) -> dict[str, Scores]:
+def _beside(folder: Path, run: Loaded) -> dict[str, Scores]:
     """Scores of the finished runs of other methods on the same data, with the same seed."""
-    own = folder.resolve()
+    own, config = folder.resolve(), run.config
     if own.name != _name_beside(config.method, config.seed):
         return {}
     found = {}
     for method in METHODS:
         other = own.with_name(_name_beside(method, config.seed))
-        if method != config.method and (other / "clients.parquet").exists():
+        if method != config.method and (other / RESULTS).exists():
             theirs = read_config(other)
-            if (theirs.data, theirs.evaluation) == (config.data, config.evaluation):
-                found[method] = _last_scores(other)
+            if all(getattr(theirs, part) == getattr(config, part) for part in COMPARED):
+                with alone_in(other):
+                    records = _finished(other, replace(run, config=theirs)).records
+                found[method] = Outcome.of(records).last
     return found
 
 
@@ -169,52 +143,36 @@ def _gain(name: str, own: Scores, other: Scores) -> Gain:
 # ---- files -------------------------------------------------------------------------------
 
 
-def _last_scores(folder: Path) -> Scores:
-    """Test scores of the clients at the last round."""
-    path = folder / "clients.parquet"
-    try:
-        with BoundedFile(path, most=MOST_BYTES) as file:
-            rows = pq.read_table(file).to_pylist()
-        last = max(row["round"] for row in rows)
-        return scores_at(
-            {"round": last, "scores": {row["client"]: row for row in rows if row["round"] == last}}
-        )
-    except FileNotFoundError:
-        raise _unfinished(folder, path) from None
-    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
-        raise _damaged(path, error) from None
+def _finished(folder: Path, run: Loaded) -> DiskJournal:
+    """Sound checkpoints of a finished run.
 
-
-def _read(path: Path, kind: type[T]) -> T:
-    """Contents of a file of a finished run; an error if they are of the wrong kind."""
-    try:
-        return TypeAdapter(kind).validate_python(read_json(path), strict=True)
-    except FileNotFoundError:
-        raise _unfinished(path.parent, path) from None
-    except (OSError, ValueError) as error:
-        raise _damaged(path, error) from None
-
-
-def _journal(folder: Path, config: RunConfig, data: FederatedData) -> DiskJournal:
-    """The run's checkpoints; the code may have changed, but not the settings or the data."""
+    The code may have changed since, but not the settings or the data. What the run wrote beside
+    them is made from them, and may be another run's.
+    """
     if not (folder / CHECKPOINTS).is_dir():
-        raise _unfinished(folder, folder / CHECKPOINTS)
-    journal = open_journal(folder, config, data, any_code=True)
+        raise _unfinished(folder)
+    journal = open_journal(folder, run.config, run.data, any_code=True)
     if journal.notices:
         raise RunFolderError(
             f"{journal.notices[0]} Expected all steps of a finished run. Do what is lost again "
             f"with: flic run --resume {folder}"
         )
+    refuse_damaged(folder, run.config, run.engine, journal)
+    if next_step(programme_of(run.config, run.engine), journal.records) is not None:
+        raise _unfinished(folder)
     return journal
 
 
-def _unfinished(folder: Path, path: Path) -> RunFolderError:
+def _versions(path: Path) -> dict[str, str]:
+    try:
+        return TypeAdapter(dict[str, str]).validate_python(read_json(path), strict=True)
+    except (OSError, ValueError) as error:
+        remedy = f"Remove it, and write it anew with: flic run --resume {path.parent}"
+        raise damaged(path, error, remedy=remedy) from None
+
+
+def _unfinished(folder: Path) -> RunFolderError:
     return RunFolderError(
-        f"{folder} holds no finished run: {path.name} is missing; expected a run that came to its "
-        f"end. Resume it with: flic run --resume {folder}"
+        f"{folder} holds no finished run: steps are missing in {CHECKPOINTS}; expected a run that "
+        f"came to its end. Resume it with: flic run --resume {folder}"
     )
-
-
-def _damaged(path: Path, why: object) -> Damaged:
-    remedy = f"Write it anew from the checkpoints with: flic run --resume {path.parent}"
-    return damaged(path, why, remedy=remedy)

@@ -13,7 +13,7 @@ DIR/
 Every checkpoint records its settings, data and code; a run resumes only from its own.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from io import BytesIO
@@ -164,14 +164,14 @@ def resume(
 def refuse_damaged(folder: Path, config: RunConfig, engine: Engine, journal: Journal) -> None:
     """Refuse checkpoints that are not those of the run, though their checksums are right."""
     if journal.server is not None:
-        schedule = _schedule_of(config)
-        programme = engine.method.programme(schedule.rounds, final_round=schedule.final_round)
-        wrong = _wrong_records(journal.records, programme, schedule)
+        programme, schedule = programme_of(config, engine), _schedule_of(config)
+        known = {*engine.clients.names}
+        wrong = _wrong_records(journal.records, programme, schedule, known)
         refuse_wrong(folder, chain(wrong, _wrong_tensors(engine, journal, journal.server.shared)))
 
 
 def _wrong_records(
-    records: Sequence[Record], programme: Sequence[Step], schedule: Schedule
+    records: Sequence[Record], programme: Sequence[Step], schedule: Schedule, known: Set[str]
 ) -> Iterator[str]:
     """Sentences on records that no step of a run writes, in the order of its programme."""
     for number, record in enumerate(records):
@@ -180,6 +180,8 @@ def _wrong_records(
             yield f"step {number} is none of the run's steps"
             return
         scores = record.get("scores", {})
+        if strange := sorted({*record.get("active", ()), *scores} - known):
+            yield f"step {number} names {strange[0]!r}, which is no client of the run"
         lacking = [key for key in TIMINGS if key not in record]
         lacking += ["scores"] * (schedule.is_due(step) and not scores)
         lacking += [f"scores of {name}" for name, own in scores.items() if not is_score(own)]
@@ -240,7 +242,18 @@ def _advance(
         rounds = local_rounds(jobs, schedule, journal, stack_width=config.engine.stack_width)
         for record in rounds.steps():
             on_step(record, len(rounds.programme), len(journal.records))
+    return explained(engine, journal)
+
+
+def explained(engine: Engine, journal: Journal) -> Sequence[str]:
+    """The method's notices on what was learnt; none before the first step."""
     return engine.method.explain(journal.server) if journal.server is not None else ()
+
+
+def programme_of(config: RunConfig, engine: Engine) -> list[Step]:
+    """The steps of a whole run."""
+    schedule = _schedule_of(config)
+    return engine.method.programme(schedule.rounds, final_round=schedule.final_round)
 
 
 def _schedule_of(config: RunConfig) -> Schedule:
