@@ -6,12 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from flwr.app import Error, Message
 from flwr.common.serde import message_from_proto
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from test_linked_rounds import records
 from test_masks import uniformity
 
-from flic.errors import FederationError
+from flic.errors import Damaged, FederationError
 from flic.flower import visits
 from flic.flower.keys import create_pair, read_private, read_public
 from flic.flower.log import events
@@ -20,6 +21,7 @@ from flic.flower.ops.benchmark import simulated
 from flic.flower.pinned_keys import pin, pinned_peers
 from flic.flower.secure.fixed_point import STEP
 from flic.flower.secure.statements import Advert, SumRequest, read_statement
+from flic.flower.sum_visit import refuse_made_up_sums
 from hospitals import (
     FIVE,
     NODES,
@@ -588,6 +590,50 @@ def test_sums_without_a_tag_are_answered_by_nobody(secure, text, done):
     place.grid.ask = lie
     place_go_fails(place)
     assert len(records(place)) == done  # keys, and the sums that no others come before
+
+
+def test_a_silo_that_is_in_no_sum_answers_to_none_of_its_totals(secure):
+    """By dropping a silo's masked numbers, the operator would choose what its peers' sums are."""
+    place = secure(deadline_s=0.1)
+    ask = place.grid.ask
+
+    def lose(name, message):
+        request = read_request(message.content)
+        answer = ask(name, message)
+        if name == "west" and request.server.round == -2 and '"mask"' in request.statement:
+            return Message(Error(2, "lost"), reply_to=message)
+        return answer
+
+    place.grid.ask = lose
+    place.go(2)
+    place.grid.ask = ask
+    coordinator = place.coordinator
+    assert coordinator.journal.records[-1]["active"] == [name for name in FIVE if name != "west"]
+    assert "west" not in (place.folder / "pooled" / "totals.json").read_text()
+    text = coordinator.rules.totals("east")  # west would be sent the same
+    server = coordinator.rules.shared_with("west", coordinator.server)
+    asked = replace(server, round=-1)
+    west = place.silo("west")
+    run = west._runs()[-1]
+    with pytest.raises(FederationError, match="or of a sum that it was not in"):
+        refuse_made_up_sums(run, asked, run.client.schema.features, text)
+
+
+def test_a_silo_without_linked_columns_stays_in_the_sums(secure):
+    frames = alike_frames(FIVE)
+    frames["west"] = frames["west"].rename(columns={c: f"west {c}" for c in ("age", "pulse")})
+    place = secure(frames=frames, deadline_s=0.1)
+    place.go()
+    assert [record["active"] for record in records(place)] == [FIVE] * 4
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"groups": 3}', '{"groups": [{"names": []}]}'])
+def test_damaged_tags_of_totals_are_said(secure, content):
+    place = secure(deadline_s=0.1)
+    place.go(2)
+    (place.folder / "pooled" / "totals.json").write_text(content)
+    with pytest.raises(Damaged, match=r"totals\.json is damaged"):
+        place.go()
 
 
 def changing(place, round, name):

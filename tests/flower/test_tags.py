@@ -12,11 +12,12 @@ from flic.flower.pooling import SUMS
 from flic.flower.secure.contribution import SumLayout
 from flic.flower.secure.fixed_point import added, decoded, encoded
 from flic.flower.secure.statements import Contents
-from flic.flower.secure.tags import TagKey, own_tags, refuse_made_up, sent_totals
+from flic.flower.secure.tags import TagKey, own_tags, refuse_made_up, sent_totals, tag_words
 from hospitals import SALT, settings_of
 
 UNION = ("a" * 32, "b" * 32, "c" * 32)
 KEY = bytes(range(32))
+WORDS = tag_words([()])
 COLUMNS = {"east": (0, 1, 2), "north": (0, 2), "south": (0, 1, 2)}
 
 
@@ -44,7 +45,8 @@ def made(layout):
     for name, own in COLUMNS.items():
         group = layout.group_of(keys_of(own))
         place = groups.index(group)
-        found[name] = sent_totals(layout.round, layout, total, tag[place : place + 1], group)
+        own = tag[place * WORDS : (place + 1) * WORDS]
+        found[name] = sent_totals(layout.round, layout, total, own, group)
     return total, found
 
 
@@ -56,8 +58,8 @@ def sent(layout, total, name):
     return layout.in_own_columns(decoded(total), keys_of(COLUMNS[name]))
 
 
-def accepts(layout, name, shared, got, key=KEY):
-    known = TagKey(key=key.hex(), union=list(UNION), most=5)
+def accepts(layout, name, shared, got, key=KEY, members=3):
+    known = TagKey(key=key.hex(), union=list(UNION), members=members)
     with suppress(FederationError):
         refuse_made_up(name, known, layout, keys_of(COLUMNS[name]), shared, got)
         return True
@@ -86,14 +88,31 @@ def test_no_number_can_be_another(layout, made, name):
         assert not accepts(layout, name, changed, tags[name])
 
 
-def test_totals_of_as_many_rows_again_do_not_fit_the_tag_again(layout, made):
-    """Without s, twice the totals would have twice the tag, and no key be needed for it."""
+@pytest.mark.parametrize("members", [3, 6])
+def test_totals_of_as_many_rows_again_do_not_fit_the_tag_again(layout, made, members):
+    """Twice the totals have twice the tag of twice as many silos, for which no key is needed."""
     total, tags = made
     own = tags["east"]
-    twice = f"{2 * int(own.tag, 16) % 2**128:032x}"
+    twice = f"{2 * int(own.tag, 16) % (2**255 - 19):064x}"
     rests = {place: str(2 * int(rest)) for place, rest in own.rests.items()}
     shared = {name: 2 * value for name, value in sent(layout, total, "east").items()}
-    assert not accepts(layout, "east", shared, replace_with(own, tag=twice, rests=rests))
+    got = replace_with(own, tag=twice, rests=rests)
+    assert accepts(layout, "east", shared, got, members=members) == (members == 6)
+
+
+@pytest.mark.parametrize("power", [-10, 0, 20, 40, 61])
+def test_a_change_by_a_power_of_two_is_no_easier_to_guess(layout, made, power):
+    """Modulo 2^128 it would depend on few bits of a factor, and each guess show one more."""
+    total, tags = made
+    own, shared = tags["east"], sent(layout, total, "east")
+    name = sorted(shared)[-1]
+    changed = {**shared, name: shared[name].clone()}
+    changed[name].view(-1)[0] += 2.0**power
+    guesses = {(int(own.tag, 16) + (g << 64 + power)) % (2**255 - 19) for g in range(300)}
+    assert not any(
+        accepts(layout, "east", changed, replace_with(own, tag=f"{guess:064x}"))
+        for guess in guesses
+    )
 
 
 def test_a_rest_makes_up_for_no_change(layout, made):

@@ -8,7 +8,6 @@ its part as the difference.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from flic.errors import FederationError
 from flic.files import write_json
@@ -20,12 +19,12 @@ from flic.flower.secure.contribution import SumLayout
 from flic.flower.secure.plausible import wrong_in_sum
 from flic.flower.secure.pooled_sum import PooledSum
 from flic.flower.secure.statements import MOST_LINKED
-from flic.flower.secure.tags import AllTotals
+from flic.flower.secure.tags import AllTotals, KnownTotals
 from flic.methods.protocol import ServerState, Stage, Update
-from flic.settings import read_object
+from flic.settings import read_model
 
 TOTALS = "totals.json"
-"""File in the folder of pooled sums: by round and silo, the tag of the totals that it is sent."""
+"""File in the folder of pooled sums: the tags of the totals that silos are sent."""
 
 
 class SecureRules(LinkedRules):
@@ -87,20 +86,18 @@ class SecureRules(LinkedRules):
                 f"and is left out: the others go on with the sums that they have. {why}"
             )
             note(self.folder, "left out", round=round, silos=missing, message=message)
-        told = {name: totals.model_dump() for name, totals in one.totals.items()}
-        write_json(self._totals, {**self._known_totals(), str(round): told})
+        others = [own for own in self._known_totals.groups if own.totals.round != round]
+        known = KnownTotals(groups=[*others, *one.totals])
+        write_json(self.pooling.folder / TOTALS, known.model_dump())
         self._members = [*names]
 
     @property
-    def _totals(self) -> Path:
-        return self.pooling.folder / TOTALS
-
-    def _known_totals(self) -> dict[str, Any]:
-        return read_object(self._totals) if self._totals.exists() else {}
+    def _known_totals(self) -> KnownTotals:
+        return read_model(KnownTotals, self.pooling.folder / TOTALS) or KnownTotals()
 
     def totals(self, name: str) -> str:
-        rounds = [told[name] for told in self._known_totals().values() if name in told]
-        return AllTotals.model_validate({"rounds": rounds}).model_dump_json()
+        groups = self._known_totals.groups
+        return AllTotals(rounds=[g.totals for g in groups if name in g.names]).model_dump_json()
 
     def count(self, stage: Stage, server: ServerState, updates: Sequence[Update]) -> ServerState:
         if server.round == FIRST:

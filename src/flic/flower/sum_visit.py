@@ -53,8 +53,7 @@ class SumVisit:
         if asked.phase == "share":
             return one.share(occasion, asked.adverts, layout), {}
         if asked.phase == "mask":
-            masked, key = one.mask(occasion, asked.shares, layout)
-            self.run.keep_tag_key(occasion.round, key)
+            masked = one.mask(occasion, asked.shares, layout)
             self.run.keep_to_itself(layout.in_own_columns(one.kept(), self._keys_in(layout)))
             return SumAnswer(), {MASKED: masked_tensor(masked)}
         if asked.phase == "agree":
@@ -88,7 +87,8 @@ class SumVisit:
         """Shares that take the masks off a sum whose members the silo signed."""
         occasion = asked.occasion
         behind = self._behind(layout, occasion, one.sets(occasion))
-        answer = one.unmask(occasion, asked.signatures)
+        answer, key = one.unmask(occasion, asked.signatures)
+        self.run.keep_tag_key(occasion.round, key)
         self.history.keep_sets(self.run.folder.name, _step(occasion), behind)
         return answer
 

@@ -89,6 +89,8 @@ class SumLayout:
             return tensors
         place = {key: i for i, key in enumerate(self.union)}
         there = [place[key] for key in keys] + [len(self.union)] * self._form.responses
+        if not there:
+            return {}
         whole = self._form.unpacked(tensors, LINEAR, apart=True)
         return self._form.packed(whole.at(torch.tensor(there, dtype=torch.int64)))
 

@@ -32,7 +32,7 @@ from flic.flower.secure.statements import (
     SumRequest,
     read_statement,
 )
-from flic.flower.secure.tags import TaggedTotals, sent_totals
+from flic.flower.secure.tags import GroupTotals, sent_totals, tag_words
 from flic.methods.protocol import Update
 from flic.shapes import Named
 
@@ -53,7 +53,7 @@ class PooledSum:
         self.absent: dict[str, str] = {}  # who failed, and why
         self.refused: dict[str, str] = {}
         self.num_bytes: Counter[str] = Counter()  # that each silo sent
-        self.totals: dict[str, TaggedTotals] = {}  # as each silo is to be sent them
+        self.totals: list[GroupTotals] = []  # as silos are to be sent them
         self._doubts: Counter[str] = Counter()  # of how many others each silo's answers are no use
 
     def run(self) -> Update | str:
@@ -166,25 +166,25 @@ class PooledSum:
                 total, masks_with_peers(key, name, public, self.occasion.digest, begun.size)
             )
         whole = np.zeros((self.layout.size, 2), np.uint64)
-        whole[begun.enough] = total[: begun.size - len(begun.groups)]
-        self.totals = self._tagged(begun, whole, total[begun.size - len(begun.groups) :])
+        numbers = int(begun.enough.sum())
+        whole[begun.enough] = total[:numbers]
+        self.totals = self._tagged(begun, whole, total[numbers:])
         return self.layout.pooled(decoded(whole), f"{len(masked)} silos")
 
-    def _tagged(
-        self, begun: "_Begun", whole: np.ndarray, tags: np.ndarray
-    ) -> dict[str, TaggedTotals]:
-        """By silo, the tag of the totals that it will be sent."""
-        found: dict[str, TaggedTotals] = {}
-        of_group = {
-            group: sent_totals(self.occasion.round, self.layout, whole, tags[i : i + 1], group)
-            for i, group in enumerate(begun.groups)
-        }
-        for name in begun.taking_part:
-            columns = begun.adverts[name].contents.columns
-            group = self.layout.group_of([self.layout.union[i] for i in columns])
-            if columns and group in of_group:
-                found[name] = of_group[group]
+    def _tagged(self, begun: "_Begun", whole: np.ndarray, tags: np.ndarray) -> list[GroupTotals]:
+        """The tag of the totals of each group."""
+        words, found = tag_words([()]), list[GroupTotals]()
+        for i, group in enumerate(begun.groups):
+            own = tags[i * words : (i + 1) * words]
+            totals = sent_totals(self.occasion.round, self.layout, whole, own, group)
+            names = [n for n in self.members if self._group_of(begun.adverts[n]) == group]
+            found.append(GroupTotals(names=names, totals=totals))
         return found
+
+    def _group_of(self, advert: Advert) -> Group | None:
+        """The group of a silo; None if it is sent no totals."""
+        columns = advert.contents.columns
+        return self.layout.group_of([self.layout.union[i] for i in columns]) if columns else None
 
     # ---- messages ------------------------------------------------------------------------
 
@@ -259,7 +259,7 @@ class _Begun:
     @property
     def size(self) -> int:
         """Count of the numbers in the sum, tags included."""
-        return int(self.enough.sum()) + len(self.groups)
+        return int(self.enough.sum()) + tag_words(self.groups)
 
     def recovered(self, name: str, answers: Mapping[str, SumAnswer]) -> bytes:
         """The seed of one silo that its peers have shares of."""

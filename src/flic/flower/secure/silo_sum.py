@@ -70,6 +70,7 @@ class _UnderWay(BaseModel):
     tag_seed: str
     adverts: list[Advert] = []  # of all, the silo's own included
     shares: dict[str, tuple[str, str]] = {}  # of the peers' own and mask seeds
+    tag_key: str = ""
     members: list[str] = []
 
 
@@ -150,10 +151,8 @@ class SiloSum:
         }
         return SumAnswer(shares=sent)
 
-    def mask(
-        self, occasion: Occasion, shares: Mapping[str, str], layout: SumLayout
-    ) -> tuple[np.ndarray, TagKey]:
-        """The silo's numbers to which enough peers add too, under masks; the key to its tags."""
+    def mask(self, occasion: Occasion, shares: Mapping[str, str], layout: SumLayout) -> np.ndarray:
+        """The silo's numbers to which enough peers add too, and no others, under its masks."""
         known, name = self._at("mask", occasion), self.silo.name
         peers = {advert.name: advert for advert in known.adverts if advert.name in shares}
         needed = self._threshold(known)
@@ -180,9 +179,9 @@ class SiloSum:
         public = [(peer, bytes.fromhex(advert.mask)) for peer, advert in peers.items()]
         masked = added(masked, masks_with_peers(mine, name, public, occasion.digest, size))
         held = {peer: (a.hex(), b.hex()) for peer, (a, b, _) in open_shares.items()}
-        change = {"next": "agree", "shares": {**known.shares, **held}}
+        change = {"next": "agree", "shares": {**known.shares, **held}, "tag_key": key.hex()}
         self._write(known.model_copy(update=change))
-        return masked, TagKey(key=key.hex(), union=occasion.union, most=len(taking_part))
+        return masked
 
     def _opened(
         self,
@@ -216,10 +215,11 @@ class SiloSum:
         statement = list_statement(occasion, known.adverts, known.shares, members)
         return SumAnswer(signature=sign_list(self.silo.key, statement))
 
-    def unmask(self, occasion: Occasion, signatures: Mapping[str, str]) -> SumAnswer:
+    def unmask(self, occasion: Occasion, signatures: Mapping[str, str]) -> tuple[SumAnswer, TagKey]:
         """Shares that take masks off: of a member its own, of who failed those with others.
 
-        Never both of one silo: they would show its numbers alone.
+        Never both of one silo: they would show its numbers alone. Also the key to the tags, since
+        now the silo knows that it is in the sum.
         """
         known = self._at("unmask", occasion)
         statement = list_statement(occasion, known.adverts, known.shares, known.members)
@@ -236,7 +236,8 @@ class SiloSum:
             for peer, (own, of_mask) in known.shares.items()
             if peer != self.silo.name
         }
-        return SumAnswer(shares=told, seed=known.self_seed)
+        key = TagKey(key=known.tag_key, union=occasion.union, members=len(known.members))
+        return SumAnswer(shares=told, seed=known.self_seed), key
 
     # ---- what the silo's history needs ---------------------------------------------------
 

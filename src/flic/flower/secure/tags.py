@@ -2,10 +2,10 @@
 
 Whoever makes up pooled sums chooses what a silo's likelihoods answer, and can ask on which side of
 a border a person lies. So the silos of a sum share a key that the coordinator lacks. With it each
-adds one more number for each group of silos that are sent the same columns: Σ_p r_p x_p + s modulo
-2^128, of its numbers x in fixed point and of r and s that follow from the key. Tags add up as the
-numbers do, so that the sum of the tags fits the totals, and no others: a total that is changed by
-less than 2^40 passes with a probability of 2^-24 at most.
+adds a tag for each group of silos that are sent the same columns: Σ_p r_p x_p + s, of its numbers x
+in fixed point and of r and s that follow from the key. Tags add up as the numbers do, so that the
+sum of the tags fits the totals, and no others. They are counted in a field of more elements than
+there are numbers: modulo 2^128, a change by 2^k would depend on few bits of r, which can be tried.
 """
 
 import math
@@ -22,7 +22,10 @@ from flic.flower.secure.masks import derived, stream
 from flic.flower.secure.statements import Occasion
 from flic.shapes import Named
 
-_MODULUS = 2 ** (8 * NUMBER_BYTES)
+_PRIME = 2**255 - 19
+
+_LIMBS, _LIMB_BITS = 3, 96
+"""A tag travels as numbers of so many bits, whose sums over silos have room in 128."""
 
 _BITS = 64  # behind the point
 
@@ -38,7 +41,7 @@ class TaggedTotals(_Strict):
     """The tag of a round's totals as one silo is sent them, and what doubles leave of them."""
 
     round: int
-    tag: Annotated[str, Field(pattern=f"^[0-9a-f]{{{2 * NUMBER_BYTES}}}$")]
+    tag: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     rests: dict[str, Annotated[str, Field(pattern="^-?[0-9]{1,40}$")]] = {}  # by place in the sum
 
 
@@ -48,12 +51,25 @@ class AllTotals(_Strict):
     rounds: list[TaggedTotals] = []
 
 
+class GroupTotals(_Strict):
+    """Totals of a group of silos that are sent the same ones."""
+
+    names: list[str]
+    totals: TaggedTotals
+
+
+class KnownTotals(_Strict):
+    """Totals of all groups and rounds, as the coordinator keeps them."""
+
+    groups: list[GroupTotals] = []
+
+
 class TagKey(_Strict):
     """A silo's key to the tags of one sum."""
 
     key: str
     union: list[str]  # keys of all linked columns
-    most: int  # silos that may be in the sum
+    members: int  # silos in the sum
 
 
 def tag_key(seeds: Mapping[str, bytes], occasion: Occasion) -> bytes:
@@ -62,11 +78,19 @@ def tag_key(seeds: Mapping[str, bytes], occasion: Occasion) -> bytes:
     return derived(together, f"tags {occasion.digest}")
 
 
+def tag_words(groups: Sequence[Group]) -> int:
+    """Count of the numbers that the tags of these groups travel as."""
+    return _LIMBS * len(groups)
+
+
 def own_tags(key: bytes, layout: SumLayout, groups: Sequence[Group], words: Words) -> Words:
-    """Tags of a silo's numbers, one for each group; `words` are of the whole layout."""
-    products = _whole(words) * _factors(key, layout) if groups else np.zeros(0, object)
-    tags = [int(products[layout.places_of(g)].sum()) + _pad(key, g) for g in groups]
-    return _words(tags)
+    """Tags of a silo's numbers, one after the other; `words` are of the whole layout."""
+    weighed = _whole(words) * _factors(key, layout) if groups else np.zeros(0, object)
+    tags = [int(weighed[layout.places_of(g)].sum()) + _pad(key, g) for g in groups]
+    mask = 2**_LIMB_BITS - 1
+    limbs = [tag % _PRIME >> _LIMB_BITS * i & mask for tag in tags for i in range(_LIMBS)]
+    content = b"".join(limb.to_bytes(NUMBER_BYTES, "little") for limb in limbs)
+    return np.frombuffer(content, "<u8").reshape(-1, 2).astype(np.uint64)
 
 
 def sent_totals(
@@ -74,10 +98,11 @@ def sent_totals(
 ) -> TaggedTotals:
     """The tag of a group, and the rests of those of its totals that no double holds."""
     places = layout.places_of(group)
-    exact = _whole(totals[places], signed=True)
+    exact = _whole(totals[places])
     rests = exact - _exact(decoded(totals[places]))
     rests = {str(p): str(rest) for p, rest in zip(places, rests, strict=True) if rest}
-    return TaggedTotals(round=round, tag=f"{_whole(tag)[0]:032x}", rests=rests)
+    limbs = (int(limb) << _LIMB_BITS * i for i, limb in enumerate(_whole(tag)))
+    return TaggedTotals(round=round, tag=f"{sum(limbs) % _PRIME:064x}", rests=rests)
 
 
 def refuse_made_up(
@@ -100,7 +125,7 @@ def refuse_made_up(
 def _fits(
     known: TagKey, layout: SumLayout, keys: Sequence[str], shared: Named, got: TaggedTotals
 ) -> bool:
-    """Return whether totals are those of the tag, whichever silos of the sum are in it."""
+    """Return whether totals are those of the tag."""
     own, key = layout.places(keys), bytes.fromhex(known.key)
     places = np.concatenate([own[name].numpy().ravel() for name in sorted(own)]).astype(np.int64)
     values = np.concatenate([shared[name].double().numpy().ravel() for name in sorted(own)])
@@ -109,9 +134,9 @@ def _fits(
         return False
     if (np.abs(rests) > np.abs(values) * (_ROUNDED / STEP)).any():
         return False
-    totals, pad = _exact(values) + rests, _pad(key, layout.group_of(keys))
-    left = int(got.tag, 16) - int((totals * _factors(key, layout)[places]).sum())
-    return any((left - members * pad) % _MODULUS == 0 for members in range(1, known.most + 1))
+    weighed = int(((_exact(values) + rests) * _factors(key, layout)[places]).sum())
+    pads = known.members * _pad(key, layout.group_of(keys))
+    return (int(got.tag, 16) - weighed - pads) % _PRIME == 0
 
 
 def _exact(values: np.ndarray) -> np.ndarray:
@@ -120,19 +145,15 @@ def _exact(values: np.ndarray) -> np.ndarray:
 
 
 def _factors(key: bytes, layout: SumLayout) -> np.ndarray:
-    return _whole(stream(derived(key, "factors of tags"), layout.size))
+    """A number below 2^256 for each place, which is as good as an element of the field."""
+    words = stream(derived(key, "factors of tags"), 2 * layout.size).astype(object).reshape(-1, 4)
+    return (words << np.array([0, 64, 128, 192], object)).sum(1)
 
 
 def _pad(key: bytes, group: Group) -> int:
-    return int.from_bytes(derived(key, f"pad of the tag of {group}")[:NUMBER_BYTES])
+    return int.from_bytes(derived(key, f"pad of the tag of {group}"))
 
 
-def _whole(words: Words, *, signed: bool = False) -> np.ndarray:
-    """Numbers as whole numbers of Python."""
-    upper = words[:, 1].view(np.int64) if signed else words[:, 1]
-    return (upper.astype(object) << 64) + words[:, 0].astype(object)
-
-
-def _words(numbers: Sequence[int]) -> Words:
-    content = b"".join((number % _MODULUS).to_bytes(NUMBER_BYTES, "little") for number in numbers)
-    return np.frombuffer(content, "<u8").reshape(-1, 2).astype(np.uint64)
+def _whole(words: Words) -> np.ndarray:
+    """Numbers as whole numbers of Python, with their signs."""
+    return (words[:, 1].view(np.int64).astype(object) << 64) + words[:, 0].astype(object)
