@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import shutil
 from collections import Counter
 
 import pyarrow.parquet as pq
@@ -246,6 +247,14 @@ def test_so_are_those_of_a_run_beside_it(finished, name):
     right = report_of_run(own)
     (local / name).write_bytes((own / name).read_bytes())
     assert report_of_run(own) == right
+
+
+def test_a_run_beside_it_without_checkpoints_is_left_out_and_said(finished):
+    local, own = finished("local-seed3", method="local"), finished("flic-hl-seed3")
+    shutil.rmtree(local / "checkpoints")
+    report = report_of_run(own)
+    assert list(report.candidates) == ["flic-hl"]
+    assert report.notes[-1].startswith("local is not compared: ")
 
 
 def test_notes_are_those_that_the_run_ended_with(finished):

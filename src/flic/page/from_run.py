@@ -49,7 +49,8 @@ def report_of_run(folder: Path) -> Report:
         notes = [*explained(run.engine, journal), *run.notices]
     records = journal.records
     scores = Outcome.of(records).last
-    beside = {config.method: scores} | _beside(folder, run)
+    others, missing = _beside(folder, run)
+    beside = {config.method: scores} | others
     return Report(
         title=f"{config.method} on {config.data.problem}, seed {config.seed}",
         kind="run",
@@ -68,7 +69,7 @@ def report_of_run(folder: Path) -> Report:
         candidates={method: found.clients for method, found in beside.items()},
         settings=config.model_dump(mode="json"),
         versions=_versions(folder / "run.json"),
-        notes=notes,
+        notes=[*notes, *missing],
     )
 
 
@@ -94,21 +95,25 @@ def _round(record: Mapping[str, Any], key: str) -> Round:
 # ---- runs side by side -------------------------------------------------------------------
 
 
-def _beside(folder: Path, run: Loaded) -> dict[str, Scores]:
-    """Scores of the finished runs of other methods on the same data, with the same seed."""
+def _beside(folder: Path, run: Loaded) -> tuple[dict[str, Scores], list[str]]:
+    """Scores of the finished runs of other methods on the same data, with the same seed.
+
+    Also a note on each whose checkpoints are gone or damaged, which is no reason for no report.
+    """
     own, config = folder.resolve(), run.config
-    if own.name != _name_beside(config.method, config.seed):
-        return {}
-    found = {}
-    for method in METHODS:
+    found, notes = dict[str, Scores](), list[str]()
+    for method in METHODS if own.name == _name_beside(config.method, config.seed) else ():
         other = own.with_name(_name_beside(method, config.seed))
         if method != config.method and (other / RESULTS).exists():
             theirs = read_config(other)
             if all(getattr(theirs, part) == getattr(config, part) for part in COMPARED):
-                with alone_in(other):
-                    records = _finished(other, replace(run, config=theirs)).records
-                found[method] = Outcome.of(records).last
-    return found
+                try:
+                    with alone_in(other):
+                        records = _finished(other, replace(run, config=theirs)).records
+                    found[method] = Outcome.of(records).last
+                except RunFolderError as error:
+                    notes.append(f"{method} is not compared: {error}")
+    return found, notes
 
 
 def _name_beside(method: str, seed: int) -> str:
