@@ -63,7 +63,7 @@ class AnchorScheme(ABC):
 
     @property
     def labels(self) -> list[str]:
-        """What the anchors are called where they are shown."""
+        """Names of the anchors where they are shown."""
         return [str(c) for c in range(self.num_anchors)]
 
     def initial(self) -> dict[str, Tensor]:
