@@ -190,7 +190,7 @@ class SiloSum:
         peers: Mapping[str, Advert],
         layout: SumLayout,
     ) -> dict[str, Parts]:
-        """What peers encrypted for this silo.
+        """The parts that peers encrypted for this silo.
 
         Raises:
             DoubtedPeers: those whose shares cannot be opened.
