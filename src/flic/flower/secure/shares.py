@@ -44,7 +44,7 @@ def recovered(parts: Mapping[str, bytes], holders: Sequence[str], needed: int) -
 
 
 Parts = tuple[bytes, bytes, bytes]
-"""Parts that one silo gives another: shares of the seeds of its two masks, and its seed for tags."""
+"""Parts that a silo gives another: shares of the seeds of its two masks, and its seed for tags."""
 
 
 def sealed(parts: Parts, key: X25519PrivateKey, peer: bytes, direction: str) -> bytes:
