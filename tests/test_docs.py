@@ -102,6 +102,7 @@ def _first_cell(words: list[str]) -> list[str]:
 SMALL_BENCH = {"CLIENTS": 4, "CLASSES": 4, "ROWS": 100, "ACTIVE": 2, "REPETITIONS": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "command"), [_marked(*own) for own in FLIC_COMMANDS], ids=lambda value: value
 )

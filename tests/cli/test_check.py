@@ -485,6 +485,7 @@ def test_rows_that_two_clients_have_are_said(flic_here, describe):
     assert f"'a' and 'b' have {ROWS} rows in common" in " ".join((said.out + said.err).split())
 
 
+@pytest.mark.slow
 def test_of_many_clients_a_copy_next_to_its_original_is_found(flic_here, describe):
     tables = {f"ward {i}": ward(seed=i).assign(dose=np.arange(ROWS) + i) for i in range(120)}
     tables["ward 119"] = tables["ward 118"]

@@ -66,12 +66,14 @@ def test_a_free_place_is_left_as_it_is_until_the_end(flic_here, federation, tmp_
     assert {*tmp_path.rglob("*")} == before
 
 
+@pytest.mark.slow
 def test_json_is_the_verdict_and_nothing_else(flic_here, federation, tmp_path):
     said = flic_here("fit", federation(), "--out", "fitted", "--format", "json")
     assert (said.code, said.err) == (0, "")
     assert json.loads(said.out) == json.loads((tmp_path / "fitted" / "verdict.json").read_text())
 
 
+@pytest.mark.slow
 def test_what_is_not_known_is_null_in_json(flic_here, federation, tmp_path):
     """One row of a class is held out once at most, so that its rank is seldom defined."""
     file = federation()
@@ -84,6 +86,7 @@ def test_what_is_not_known_is_null_in_json(flic_here, federation, tmp_path):
     assert flic_here("report", "fitted").code == 0
 
 
+@pytest.mark.slow
 def test_settings_on_the_command_line_come_last(flic_here, federation, tmp_path):
     sets = ["repeats=3", "network.training.rounds=1", 'candidates=["lda", "network", "flic"]']
     options = [part for text in sets for part in ("--set", text)]
@@ -96,6 +99,7 @@ def test_settings_on_the_command_line_come_last(flic_here, federation, tmp_path)
     assert [*own.verdict.candidates] == ["network", "lda", "flic"]
 
 
+@pytest.mark.slow
 def test_numbers_are_asked_for_too(flic_here, federation):
     file = federation(
         FIT.replace('"lda"', '"ridge"'), "stay", 'task = "regression"\nrange = [0, 25]'
@@ -105,6 +109,7 @@ def test_numbers_are_asked_for_too(flic_here, federation):
     assert "Held-out r2, 2 splits" in said.out
 
 
+@pytest.mark.slow
 def test_flic_check_knows_that_numbers_have_no_meta_classes(flic_here, federation):
     file = federation("[fit]\nmeta_classes = 2", "stay", 'task = "regression"\nrange = [0, 25]')
     for command in (["check", file], ["fit", file, "--out", "fitted"]):
@@ -114,6 +119,7 @@ def test_flic_check_knows_that_numbers_have_no_meta_classes(flic_here, federatio
         assert "splits" not in said.out
 
 
+@pytest.mark.slow
 def test_what_was_left_out_is_said(flic_here, federation, tmp_path):
     file = federation()
     frame = wards()["north"].astype({"ill": object})
@@ -124,6 +130,7 @@ def test_what_was_left_out_is_said(flic_here, federation, tmp_path):
     assert "note: Client 'north': 'lab' not used: all values are missing." in said.err
 
 
+@pytest.mark.slow
 def test_flic_check_looks_at_the_settings_of_the_fit(flic_here, federation):
     assert flic_here("check", federation()).code == 0
     file = federation('[fit]\nrepeats = 1\nfold = 2\nmetric = "r2"\n[fit.network]\nembeding = {}')

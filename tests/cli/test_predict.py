@@ -70,6 +70,7 @@ def test_metrics_for_people_and_programs(flic_here, fitted):
     assert {*found} >= {"accuracy", "auroc", "log_loss", "calibration_error"}
 
 
+@pytest.mark.slow
 def test_rows_that_were_trained_on_are_left_out_or_said(flic_here, fitted, tmp_path):
     known, new = wards()["north"], pd.read_csv(tmp_path / "test.csv", parse_dates=["seen"])
     known.to_csv(tmp_path / "known.csv", index=False)
@@ -107,6 +108,7 @@ def test_what_is_not_defined_is_null(flic_here, fitted, tmp_path):
     assert json.loads(said.out, parse_constant=pytest.fail)["auroc"] is None
 
 
+@pytest.mark.slow
 def test_a_report_of_a_fitted_folder(flic_here, fitted, tmp_path):
     said = flic_here("report", fitted)
     assert (said.code, said.out) == (0, "report: fitted/report.html\n")
@@ -126,6 +128,7 @@ def test_a_device_is_not_replaced_by_predictions(flic_here, fitted, tmp_path):
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
+@pytest.mark.slow
 def test_a_site_of_a_wide_file_is_measured_on_its_own_rows(flic_here, tmp_path):
     wide = pd.concat([ward(i).assign(site=name) for i, name in enumerate(["north", "south"])])
     wide.to_csv(tmp_path / "wide.csv", index=False)

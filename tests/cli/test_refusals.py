@@ -244,6 +244,7 @@ def test_a_diverging_pretraining_names_its_stage(flic_here, config):
     assert "round 0, stage 'prepare'" in said.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("covariance", ["identity", "full"])
 def test_a_latent_space_larger_than_everything_works(flic_here, config, covariance):
     options = ["--set", "embedding.latent_dim=300", "--set", f"anchors.covariance={covariance}"]

@@ -70,6 +70,7 @@ def test_workers_change_roundings_and_resumption_no_bit(flic_here, config, tmp_p
     assert before == [(tmp_path / "one" / name).read_bytes() for name in files]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", ["made-regression", "diabetes"])
 def test_a_comparison(flic_here, config, problem, tmp_path):
     if problem == "diabetes":

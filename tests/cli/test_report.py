@@ -13,6 +13,7 @@ def run(config, flic_here, tmp_path):
     return tmp_path / "run"
 
 
+@pytest.mark.slow
 def test_a_report_of_a_run(run, flic_here, tmp_path):
     said = flic_here("report", "run")
     assert (said.code, said.out) == (0, "report: run/report.html\n")
@@ -23,6 +24,7 @@ def test_a_report_of_a_run(run, flic_here, tmp_path):
     assert (tmp_path / "new" / "other.html").read_text(encoding="utf-8") == page
 
 
+@pytest.mark.slow
 def test_metrics_for_tensorboard(run, flic_here, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

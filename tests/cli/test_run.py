@@ -76,6 +76,7 @@ def test_settings_are_validated_once_and_once_for_each_method_that_has_its_own(
     assert len(made) == times
 
 
+@pytest.mark.slow
 def test_progress_is_plain_lines_where_there_is_no_terminal(flic_here, config):
     said = flic_here("run", config, "--out", "one")
     assert said.code == 0
@@ -85,6 +86,7 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(flic_here, config):
     assert "\x1b" not in said.out
 
 
+@pytest.mark.slow
 def test_quiet_leaves_the_result_alone(flic_here, config):
     said = flic_here("run", config, "--out", "one", "--quiet")
     assert "(seed 0): step" not in said.out
@@ -92,6 +94,7 @@ def test_quiet_leaves_the_result_alone(flic_here, config):
     assert "mean %" in said.out
 
 
+@pytest.mark.slow
 def test_the_seed_is_the_result(flic_here, config, tmp_path):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         assert flic_here("run", config, "--seed", seed, "--out", name).code == 0
@@ -106,6 +109,7 @@ def test_a_run_without_out_goes_to_a_folder_of_its_own(flic_here, config, tmp_pa
     assert f"run folder: runs/{folder.name}" in said.out
 
 
+@pytest.mark.slow
 def test_a_second_run_into_the_same_folder_is_refused(flic_here, config, tmp_path):
     flic_here("run", config, "--out", "one")
     before = {p: p.read_bytes() for p in (tmp_path / "one").rglob("*") if p.is_file()}
@@ -118,6 +122,7 @@ def test_a_second_run_into_the_same_folder_is_refused(flic_here, config, tmp_pat
     assert {p: p.read_bytes() for p in (tmp_path / "one").rglob("*") if p.is_file()} == before
 
 
+@pytest.mark.slow
 def test_resuming_a_finished_run_shows_it_again(flic_here, config, tmp_path):
     first = flic_here("run", config, "--out", "one", "--quiet")
     before = results(tmp_path / "one")
@@ -126,6 +131,7 @@ def test_resuming_a_finished_run_shows_it_again(flic_here, config, tmp_path):
     assert results(tmp_path / "one") == before
 
 
+@pytest.mark.slow
 def test_compare(flic_here, config, tmp_path):
     arguments = ("compare", config, "--methods", "local,flic-class,logistic", "--seeds", 2,
                  "--out", "all")  # fmt: skip
@@ -147,6 +153,7 @@ def test_compare(flic_here, config, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_compare_keeps_finished_runs_and_refuses_other_settings(flic_here, config, tmp_path):
     arguments = ("compare", config, "--methods", "local,logistic", "--seeds", "3,7", "--out", "all")
     assert flic_here(*arguments, "--quiet").code == 0
@@ -168,6 +175,7 @@ def test_compare_measures_gains_against_any_method(flic_here, config, tmp_path):
     assert rows[1]["gain"] is None
 
 
+@pytest.mark.slow
 def test_settings_of_a_single_method_hold_in_a_comparison(flic_here, config, tmp_path):
     with config.open("a") as file:
         file.write('\n[methods.local]\ntraining = { local = "3 epochs" }\n')
@@ -192,6 +200,7 @@ def test_bench_prints_figures(flic_here, monkeypatch):
     assert "client-steps a second in rounds" in flic_here("bench").out
 
 
+@pytest.mark.slow
 def test_a_run_folder_has_one_process_at_a_time(flic_here, config, tmp_path):
     assert flic_here("run", config, "--out", "one", "--quiet").code == 0
     with (tmp_path / "one" / ".lock").open("w") as file:
@@ -201,6 +210,7 @@ def test_a_run_folder_has_one_process_at_a_time(flic_here, config, tmp_path):
     assert "one is being worked on by another process" in said.err
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_always_told(flic_here, config, tmp_path):
     assert flic_here("run", config, "--out", "one", "--quiet").code == 0
     before = results(tmp_path / "one")

@@ -209,6 +209,7 @@ def test_a_folder_that_is_none(refused, folder, command):
     refused(1, "fitted", *command)
 
 
+@pytest.mark.slow
 def test_no_table_of_that_kind(refused, folder):
     (folder / "rows.xlsx").write_bytes(b"PK")
     for command in ("predict", "evaluate"):

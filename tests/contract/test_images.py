@@ -34,6 +34,7 @@ def images() -> FederatedData:
     return FederatedData("images", Classification(6), clients).with_validation(0.2, seed=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", NETWORKS)
 def test_stack_width_does_not_matter(run, images, method):
     narrow = run(method, images, stack_width=1, **DOUBLE)

@@ -20,6 +20,7 @@ PAIRS = CLASSES * (CLASSES - 1) // 2
 FLOAT = 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [GIVEN, FOUND], ids=["given", "found"])
 @pytest.mark.parametrize("method", ["flic-class", "flic-hl", "permuted-anchors"])
 def test_stack_width_and_order_do_not_matter(run, federation, method, changes):
@@ -37,6 +38,7 @@ def test_worker_processes_do_not_matter(run):
     run("flic-hl", **DOUBLE, **FOUND).assert_agrees(shared, rtol=DOUBLE_TOL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "variant"), [("flic-hl", {"covariance": "full"}), ("flic-hl-authors", {})]
 )
@@ -46,6 +48,7 @@ def test_variants_of_the_anchors(run, method, variant):
     assert len([name for name in shared if name.endswith(".mean")]) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [GIVEN, FOUND], ids=["given", "found"])
 def test_anchors_and_their_traffic_are_those_of_the_meta_classes(run, changes):
     """All participants send all anchors: bytes of a round shrink by C_meta/C."""
@@ -60,6 +63,7 @@ def test_anchors_and_their_traffic_are_those_of_the_meta_classes(run, changes):
     assert all(sent)
 
 
+@pytest.mark.slow
 def test_finding_them_costs_one_preparation(run):
     ran, plain = run("flic-class", **FOUND), run("flic-class", **GIVEN)
     asked, pretrained, *_ = ran.records
@@ -128,6 +132,7 @@ THIRTY = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_of_thirty_classes_goes_on_with_the_map_it_found(tmp_path):
     config = resolve(merge(TINY, THIRTY))
 

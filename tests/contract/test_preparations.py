@@ -15,6 +15,7 @@ def test_most_methods_prepare_once(run, method):
     assert prepared(run, method, epochs=3) == [0]
 
 
+@pytest.mark.slow
 def test_fedavg_averages_networks_during_the_warm_up(run):
     assert prepared(run, "fedavg", epochs=23) == list(range(-9, 1))
     assert prepared(run, "fedavg", epochs=3) == [-2, -1, 0]

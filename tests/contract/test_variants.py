@@ -79,6 +79,7 @@ def difference_of_common(a, b):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("covariance", ["identity", "diagonal", "full"])
 def test_prediction_by_the_nearest_anchor_is_another_reading_of_the_same_run(run, covariance):
     changes = {"anchors": {"covariance": covariance, "scale": 3.0}}

@@ -63,6 +63,7 @@ def test_made_data_pass_inspection_and_fit_their_contract(problem, variant):
         assert set(client.test.y.tolist()) == set(client.classes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("problem", "variant", "least", "largest"),
     [
@@ -143,6 +144,7 @@ def test_bayes_accuracy_uses_the_priors_of_the_test_rows():
     assert bayes_accuracy(test, means, covariances) == pytest.approx(0.8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("problem", "variant"), EVERY_TOY)
 def test_ceiling_is_what_plenty_of_data_reach_and_do_not_exceed(problem, variant):
     data = make_small(
@@ -169,6 +171,7 @@ def test_ceiling_is_what_plenty_of_data_reach_and_do_not_exceed(problem, variant
     assert min(gaps) > -0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("problem", "figure"), [("noisy-features", 79.5), ("linear-mapping", 66.3)]
 )

@@ -2,6 +2,7 @@
 
 import time
 
+import pytest
 from safetensors import safe_open
 
 from flic.engine.checkpoint import DiskJournal
@@ -34,6 +35,7 @@ def clients_in(path):
         return {key.rsplit("/", 1)[0] for key in tensors.keys()}  # noqa: SIM118 - not a mapping
 
 
+@pytest.mark.slow
 def test_a_round_costs_what_its_active_clients_cost(federation, simulation, tmp_path):
     few, _ = timed_rounds(federation, simulation, tmp_path / "few", 1_000)
     many, active = timed_rounds(federation, simulation, tmp_path / "many", 10_000)

@@ -1,5 +1,6 @@
 """Padded widths of a federation, and padding that can be undone."""
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ many_dims = st.lists(st.integers(1, 1500), min_size=1, max_size=12)
 lawful = settings(deadline=None, derandomize=True, database=None)
 
 
+@pytest.mark.slow
 @lawful
 @given(many_dims)
 def test_every_number_of_features_has_a_width_it_fits(dims):
@@ -59,6 +61,7 @@ def test_widths_are_few():
     assert widths_of([784, 400, 256, 60, 3]) == {784: 784, 400: 400, 256: 256, 60: 64, 3: 64}
 
 
+@pytest.mark.slow
 @lawful
 @given(many_dims)
 def test_a_wide_client_is_padded_as_if_it_were_alone(dims):

@@ -127,6 +127,7 @@ def test_no_other_features_are_linked_after_the_sums(liar):
         one.ask(one.made_up(-1))
 
 
+@pytest.mark.slow
 def test_figures_of_linked_columns_are_told_once(liar):
     one = liar()
     last = one.requests[-1]

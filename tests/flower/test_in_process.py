@@ -41,6 +41,7 @@ def told(place, name, event):
 REGRESSION = {"task": "regression", "range": (0.0, 10.0), "label": "stay"}
 
 
+@pytest.mark.slow
 def test_silos_are_drawn_by_the_seed(here):
     place = here(participation=0.67, rounds=4)
     place.go()
@@ -340,6 +341,7 @@ def test_losses_too_large_to_be_averaged_are_refused(here):
     assert sorted(records(place)[-1]["refused"]) == ["east", "south"]
 
 
+@pytest.mark.slow
 def test_without_a_quorum_a_round_is_repeated_and_then_the_run_stops(here, undisturbed):
     place = here(quorum=3)
     request_run(place.folder)
@@ -376,6 +378,7 @@ def test_too_few_silos_for_a_quorum_are_said_before_anyone_works(here):
     assert place.grid.sent == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["between rounds", "in a round", "in an evaluation"])
 def test_a_coordinator_that_is_killed_goes_on_to_the_same_result(here, undisturbed, when):
     place = here(evaluate_every=1)
@@ -453,6 +456,7 @@ def test_only_what_was_announced_leaves_a_silo(here, changes):
             assert count == total(announce(place.silo(name), settings), "every round")
 
 
+@pytest.mark.slow
 def test_no_word_of_a_silo_s_file_is_on_the_wire(here):
     place = here(evaluate_every=1)
     place.go()

@@ -102,6 +102,7 @@ def test_four_rounds(whole):
     assert {own["last_round"] for own in status["silos"].values()} == {4}
 
 
+@pytest.mark.slow
 def test_responses_are_pooled_and_predicted(linked):
     place = linked(**RESPONSES)
     place.go()
@@ -118,6 +119,7 @@ def test_responses_are_pooled_and_predicted(linked):
             assert record["bytes"][name] <= announced(place, name, number)
 
 
+@pytest.mark.slow
 def test_large_responses_do_not_hide_a_map_out_of_proportion(linked):
     frames = {
         name: frame.assign(stay=frame["stay"] * 1e5) for name, frame in linked_frames().items()
@@ -164,6 +166,7 @@ def numbers_sent(place, name):
     return sum(int(np.prod(array.shape)) for array in arrays)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.5, 1.5, 20.0])
 def test_a_silo_tells_no_more_numbers_than_its_rows_can_hide_in(here, share):
     usual = {
@@ -185,6 +188,7 @@ def test_a_silo_tells_no_more_numbers_than_its_rows_can_hide_in(here, share):
             assert record["bytes"][silo.name] <= announced(place, silo.name, number)
 
 
+@pytest.mark.slow
 def test_the_fewer_numbers_per_value_of_silo_and_federation_hold(linked):
     place = linked()
     state(place, "north", scatter="full")
@@ -204,6 +208,7 @@ def test_the_fewer_numbers_per_value_of_silo_and_federation_hold(linked):
     }
 
 
+@pytest.mark.slow
 def test_every_silo_decides_what_it_tells_of_its_scatter(linked):
     place = linked()
     tell_less(place, north="off", south="projected")
@@ -229,6 +234,7 @@ def test_every_silo_decides_what_it_tells_of_its_scatter(linked):
     assert sum(own["test_right"] for own in scores) > sum(own["test_rows"] for own in scores) / 2
 
 
+@pytest.mark.slow
 def test_one_that_alone_tells_its_scatter_takes_part_like_the_others(linked):
     place = linked(network={"linked": {**WIDE_OPEN, "random_features": 512}})
     tell_less(place, south="off", east="off")
@@ -238,6 +244,7 @@ def test_one_that_alone_tells_its_scatter_takes_part_like_the_others(linked):
     assert all(value.isfinite().all() for value in place.coordinator.server.shared.values())
 
 
+@pytest.mark.slow
 def test_a_silo_tells_no_more_than_the_federation_asks_for(linked):
     network = {"linked": {**WIDE_OPEN, "scatter": "off"}}
     place = linked(network=network)
@@ -253,6 +260,7 @@ def fails(name, at):
     return lambda who, round, content: None if who == name and round >= at else content
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [-3, -2, -1, 0])
 def test_who_fails_is_left_out_as_if_it_had_never_been_there(linked, without_east, at):
     place = linked()
@@ -280,6 +288,7 @@ def test_a_silo_learns_how_many_have_its_columns_and_not_who(whole):
     assert links["east"] == {"age": 2}
 
 
+@pytest.mark.slow
 def test_without_a_quorum_nothing_is_pooled_and_a_new_coordinator_goes_on(linked, whole):
     place = linked(quorum=3)
     place.grid.change = fails("east", -1)
@@ -342,6 +351,7 @@ def test_what_leaves_was_announced(whole):
             assert record["bytes"][name] <= announced(place, name, number)
 
 
+@pytest.mark.slow
 def test_a_silo_is_told_which_column_is_unlike_and_which_predictor_serves_it(linked):
     frames = {n: like(f, a=10, b=20, c=30, d=40, e=50) for n, f in linked_frames().items()}
     frames["north"] = frames["north"].assign(a=frames["north"]["a"] * 100)
@@ -476,6 +486,7 @@ def test_nothing_but_keys_leaves_before_it_is_known_which_columns_are_shared(who
     assert width == {"east": 1, "north": 2, "south": 2}  # age, and pulse of two
 
 
+@pytest.mark.slow
 def test_a_column_of_fewer_silos_than_agreed_is_in_no_sum(linked):
     place = linked(min_holders=3)
     place.go()
@@ -498,6 +509,7 @@ def begun_anew(place, frame):
     facts.write_text(facts.read_text().replace(coordinator.run, "f" * 16))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("changed", "is_told"), [(0, True), (1, False), (4, False), (12, True)])
 def test_almost_the_same_rows_are_not_told_again(linked, changed, is_told):
     place = linked()
@@ -530,6 +542,7 @@ def with_one_more_held_out(silo, settings):
     raise AssertionError("no such row")
 
 
+@pytest.mark.slow
 def test_figures_of_almost_the_same_held_out_rows_are_not_told(linked):
     place = linked()
     place.go()
@@ -555,6 +568,7 @@ def test_the_split_depends_on_what_is_in_a_row_and_not_on_the_others(linked):
     assert len(held() ^ before) <= 2
 
 
+@pytest.mark.slow
 def test_figures_of_few_held_out_rows_are_not_told(linked):
     few = rows_of("east").groupby("num").head(8)  # of which four are held out
     place = linked(frames={**linked_frames(), "east": few})
@@ -565,6 +579,7 @@ def test_figures_of_few_held_out_rows_are_not_told(linked):
     assert not [event for event in events(place.folder) if event["event"] == "figures"]
 
 
+@pytest.mark.slow
 def test_a_level_of_few_rows_is_told_by_no_key(linked):
     frames = {
         name: frame.assign(ward=np.where(np.arange(len(frame)) < 3, "rare", "usual"))
@@ -578,6 +593,7 @@ def test_a_level_of_few_rows_is_told_by_no_key(linked):
     assert not {*guessed} & {*sent}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -145,6 +145,7 @@ def serving(tmp_path):
     return block
 
 
+@pytest.mark.slow
 def test_silos_go_on_while_strangers_hold_every_connection(serving):
     with serving() as place, place.silo() as known:
         assert known.post("/v1/fleet/pull-messages").status_code == 200
@@ -174,6 +175,7 @@ def test_one_address_takes_no_more_than_its_share(serving):
     assert "hung up on 127.0.0.2: it has more than 3 connections" in place.log
 
 
+@pytest.mark.slow
 def test_what_comes_to_no_end_is_ended(serving):
     with serving() as place:
         held = [half(what, place.port, place.authority) for what in HALVES]
@@ -185,6 +187,7 @@ def test_what_comes_to_no_end_is_ended(serving):
     assert "Traceback" not in place.log
 
 
+@pytest.mark.slow
 def test_a_slow_line_that_goes_on_is_waited_for(serving):
     with serving(Limits(12, 6, request_s=1.0, slowest=50)) as place:
         sock = half("half a head", place.port, place.authority)
@@ -262,6 +265,7 @@ def test_nobody_writes_lines_of_the_log(serving):
     assert all(len(line) < LONGEST + 10 and line.isprintable() for line in place.lines)
 
 
+@pytest.mark.slow
 def test_broken_connections_leave_few_lines_and_no_traceback(serving):
     halves = [content for encrypted, content in HALVES.values() if encrypted]
     nonsense = [

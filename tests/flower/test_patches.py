@@ -110,6 +110,7 @@ def test_little_that_says_it_is_much_is_not_unpacked():
     assert unpacked().shape == (7_000_000,)
 
 
+@pytest.mark.slow
 def test_parts_that_do_not_come_are_not_waited_for():
     asked = HttpGrid(token="any")
     asked._run = Mock(run_id=1)
@@ -212,6 +213,7 @@ def test_only_a_silo_that_is_let_in_starts_more(monkeypatch, is_let_in):
     assert called == ["let in"] * is_let_in
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "tries"), [(b"", 3), (b"HTTP/1.1 400 no TLS\r\n\r\n", 1)])
 def test_a_handshake_that_is_cut_off_is_tried_again(monkeypatch, answer, tries):
     # Flower's own would end this process a little later, from a thread.

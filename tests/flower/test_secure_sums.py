@@ -77,6 +77,7 @@ def failures(place, name):
 RESPONSES = {"task": "regression", "range": (0.0, 10.0), "label": "stay"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, RESPONSES], ids=["classes", "responses"])
 def test_the_result_is_that_of_the_simulator_within_the_error_of_fixed_point(secure, changes):
     place = secure(["east", "north", "south"], **changes)
@@ -102,6 +103,7 @@ def in_form_of(place, shared):
     return found
 
 
+@pytest.mark.slow
 def test_sums_of_a_round_are_those_of_plain_ones_to_a_step_a_silo(secure, tmp_path):
     place = secure()
     place.go(2)
@@ -114,6 +116,7 @@ def test_sums_of_a_round_are_those_of_plain_ones_to_a_step_a_silo(secure, tmp_pa
     same(ours, theirs, len(FIVE) * STEP)
 
 
+@pytest.mark.slow
 def test_likelihoods_and_weighted_shares_are_means_over_the_members(whole, tmp_path):
     plain = make_here(tmp_path, frames=alike_frames(FIVE), names=FIVE, secure_sums=False, **LINKED)
     opened(plain).go()
@@ -163,6 +166,7 @@ def test_secrets_are_gone_after_the_sum(whole):
 # ---- few who add to a number ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_column_of_two_silos_is_linked_by_nobody(secure):
     place = secure(["east", "north", "south"], frames=linked_frames())
     place.go()
@@ -170,6 +174,7 @@ def test_a_column_of_two_silos_is_linked_by_nobody(secure):
     assert total.shape[1] == 1  # age; pulse is of two
 
 
+@pytest.mark.slow
 def test_what_too_few_tell_stays_at_home_and_the_silo_s_own_model_is_the_same(secure, tmp_path):
     """Two of five tell how columns vary: none of it is in the sum, and their sums are whole."""
     place = secure()
@@ -196,6 +201,7 @@ def _size(path):
     return sum(float(value.abs().sum()) for value in load_file(path).values())
 
 
+@pytest.mark.slow
 def test_a_class_that_few_silos_have_is_in_no_sum(secure):
     names = ["east", "north", "south"]
     frame = alike("east")
@@ -207,6 +213,7 @@ def test_a_class_that_few_silos_have_is_in_no_sum(secure):
     assert not count[1].any()
 
 
+@pytest.mark.slow
 def test_the_strictest_silo_decides_how_many_are_behind_a_number(secure):
     place = secure()
     state(place, "west", min_holders=5)
@@ -224,6 +231,7 @@ def test_two_silos_are_told_that_they_are_too_few(secure):
         place.go()
 
 
+@pytest.mark.slow
 def test_two_silos_may_agree_to_see_each_other_s_sums(secure):
     place = secure(["east", "north"], min_holders=2)
     place_go_fails(place)
@@ -274,6 +282,7 @@ def failing(name, round, phase):
 FAILURES = [*((-2, phase) for phase in PHASES), (-1, "share"), (-1, "agree"), (0, "mask")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("round", "phase"), FAILURES)
 def test_a_silo_that_fails_does_not_stop_the_others(secure, round, phase):
     place = secure(deadline_s=0.1)
@@ -299,6 +308,7 @@ def plain_of(place, names):
     return opened(plain).go().server.shared
 
 
+@pytest.mark.slow
 def test_with_too_few_left_the_round_is_repeated_and_shows_nothing(secure):
     place = secure(["east", "north", "south"], deadline_s=0.1)
     place.grid.change = failing("east", -2, "mask")
@@ -310,6 +320,7 @@ def test_with_too_few_left_the_round_is_repeated_and_shows_nothing(secure):
     assert records(place)[-1]["active"] == ["east", "north", "south"]
 
 
+@pytest.mark.slow
 def test_who_fails_after_masking_so_that_a_column_is_of_two_is_left_out_of_the_next_try(secure):
     own = alike_frames(FIVE)
     for name in ("north", "east", "west"):
@@ -401,6 +412,7 @@ def without_one(name):
     return change
 
 
+@pytest.mark.slow
 def test_a_set_without_one_is_not_unmasked_where_that_leaves_too_few(operator):
     found = operator(lying("agree", without_one("north")))
     assert "signed the list of members" in found.error
@@ -408,6 +420,7 @@ def test_a_set_without_one_is_not_unmasked_where_that_leaves_too_few(operator):
     assert not records(found.place)[1:]
 
 
+@pytest.mark.slow
 def test_different_sets_to_different_silos_are_not_unmasked(operator):
     """Half of the silos sign one list, half another: neither has signatures enough."""
     lies = [lying("agree", without_one("west"), to=name) for name in ("east", "north", "centre")]
@@ -447,6 +460,7 @@ def test_an_operator_who_invites_a_made_up_silo_is_refused(operator):
     assert "'made up', whose keys it does not know" in failures(found.place, "east")[0]
 
 
+@pytest.mark.slow
 def test_keys_of_another_sum_are_refused(operator):
     """A replay: adverts that were signed for the first attempt, in a second one."""
     old = {}
@@ -461,6 +475,7 @@ def test_keys_of_another_sum_are_refused(operator):
     assert "did not sign for this sum" in str(failures(found.place, "east"))
 
 
+@pytest.mark.slow
 def test_what_was_unmasked_is_not_unmasked_again(operator):
     found = operator(names=FIVE)
     assert found.error is None
@@ -469,6 +484,7 @@ def test_what_was_unmasked_is_not_unmasked_again(operator):
             found.ask("east", found.told("east", phase))
 
 
+@pytest.mark.slow
 def test_keys_are_not_summed(operator):
     found = operator()
     told = found.told("east", "advertise")
@@ -477,6 +493,7 @@ def test_keys_are_not_summed(operator):
         found.ask("east", keys, round=-3, union=[])
 
 
+@pytest.mark.slow
 def test_more_columns_than_a_sum_can_have_are_refused_on_both_sides(operator, monkeypatch):
     found = operator()
     made_up = [f"{i:032x}" for i in range(5000)]
@@ -488,6 +505,7 @@ def test_more_columns_than_a_sum_can_have_are_refused_on_both_sides(operator, mo
         rules.sum_layout(-2)
 
 
+@pytest.mark.slow
 def test_both_shares_of_a_silo_are_not_given(operator):
     """Asked to sign a list with the silo, and then to unmask one without it."""
     found = operator(lying("unmask", lambda request: {**request, "signatures": {}}), names=FIVE)
@@ -501,6 +519,7 @@ def test_both_shares_of_a_silo_are_not_given(operator):
         found.ask("east", told, attempt=latest["attempt"], members=[n for n in FIVE if n != "west"])
 
 
+@pytest.mark.slow
 def test_shares_unmask_a_member_s_own_mask_or_a_failed_one_s_masks_with_others(secure):
     place = secure(deadline_s=0.1)
     place.grid.change = failing("east", -2, "mask")
@@ -524,6 +543,7 @@ def test_shares_unmask_a_member_s_own_mask_or_a_failed_one_s_masks_with_others(s
             assert share == (of_mask if peer == "east" else own)
 
 
+@pytest.mark.slow
 def test_different_shared_parts_to_different_silos_are_not_added_up(secure):
     """Others are sent settings with which all of them add what is known beforehand."""
     place = secure(deadline_s=0.1)
@@ -545,6 +565,7 @@ def test_different_shared_parts_to_different_silos_are_not_added_up(secure):
     assert [r["active"] for r in records(place)] == [FIVE, FIVE, FIVE, others]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("round", "name"), [(-1, "linear.total"), (0, "mapped.total")])
 def test_sums_that_the_operator_made_up_are_answered_by_nobody(secure, round, name):
     """With pooled sums of its choice it could ask on which side of a border a person lies."""
@@ -555,6 +576,7 @@ def test_sums_that_the_operator_made_up_are_answered_by_nobody(secure, round, na
     assert not [said for own, said in heard if own == round and said]
 
 
+@pytest.mark.slow
 def test_figures_are_told_of_no_sums_that_the_operator_made_up(secure):
     place = secure(deadline_s=0.1)
     ask = place.grid.ask
@@ -574,6 +596,7 @@ def test_figures_are_told_of_no_sums_that_the_operator_made_up(secure):
     assert "accuracy" not in records(place)[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "done"),
     [("", 2), ('{"rounds": []}', 2), ("[]", 1), ('{"rounds": [{"round": -2}]}', 1)],
@@ -592,6 +615,7 @@ def test_sums_without_a_tag_are_answered_by_nobody(secure, text, done):
     assert len(records(place)) == done  # keys, and the sums that no others come before
 
 
+@pytest.mark.slow
 def test_a_silo_that_is_in_no_sum_answers_to_none_of_its_totals(secure):
     """By dropping a silo's masked numbers, the operator would choose what its peers' sums are."""
     place = secure(deadline_s=0.1)
@@ -619,6 +643,7 @@ def test_a_silo_that_is_in_no_sum_answers_to_none_of_its_totals(secure):
         refuse_made_up_sums(run, asked, run.client.schema.features, text)
 
 
+@pytest.mark.slow
 def test_a_silo_without_linked_columns_stays_in_the_sums(secure):
     frames = alike_frames(FIVE)
     frames["west"] = frames["west"].rename(columns={c: f"west {c}" for c in ("age", "pulse")})
@@ -627,6 +652,7 @@ def test_a_silo_without_linked_columns_stays_in_the_sums(secure):
     assert [record["active"] for record in records(place)] == [FIVE] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", ["{", "[]", '{"groups": 3}', '{"groups": [{"names": []}]}'])
 def test_damaged_tags_of_totals_are_said(secure, content):
     place = secure(deadline_s=0.1)
@@ -654,6 +680,7 @@ def changing(place, round, name):
     return heard
 
 
+@pytest.mark.slow
 def test_a_plain_request_is_refused_where_masks_were_agreed(secure):
     place = secure(["east", "north", "south"])
     place.go(2)
@@ -758,6 +785,7 @@ def _wanting(said, holders):
     return said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", BAD)
 def test_an_answer_that_does_not_fit_is_refused_and_the_others_go_on(secure, what):
     phase, change, reason = BAD[what]
@@ -770,6 +798,7 @@ def test_an_answer_that_does_not_fit_is_refused_and_the_others_go_on(secure, wha
     assert ("east" in records(place)[-1]["active"]) == (phase == "unmask")
 
 
+@pytest.mark.slow
 def test_a_total_that_cannot_be_one_stops_the_run_and_names_all_who_are_in_it(secure):
     place = secure(deadline_s=0.1)
     place.grid.change = saying("mask", with_noise)
@@ -778,6 +807,7 @@ def test_a_total_that_cannot_be_one_stops_the_run_and_names_all_who_are_in_it(se
     assert [r["round"] for r in records(place)] == [-3]
 
 
+@pytest.mark.slow
 def test_a_silo_looks_at_its_own_numbers_before_they_are_masked(secure):
     """Columns so large that their squares would not fit into the total."""
     names = ["east", "north", "south"]
@@ -800,6 +830,7 @@ def again(place, names):
     return found
 
 
+@pytest.mark.slow
 def test_a_second_sum_without_one_silo_is_refused(secure):
     place = secure()
     place.go()
@@ -810,6 +841,7 @@ def test_a_second_sum_without_one_silo_is_refused(secure):
     assert [r["round"] for r in records(without)] == [-3]
 
 
+@pytest.mark.slow
 def test_a_second_sum_of_the_same_silos_is_unmasked(secure):
     place = secure()
     place.go()
@@ -818,6 +850,7 @@ def test_a_second_sum_of_the_same_silos_is_unmasked(secure):
     same(second.coordinator.server.shared, place.coordinator.server.shared, 1e-9)
 
 
+@pytest.mark.slow
 def test_a_second_sum_with_one_more_is_refused_and_with_other_rows_is_not(secure):
     names = ["east", "north", "south"]
     place = secure(names)
@@ -837,6 +870,7 @@ def test_a_second_sum_with_one_more_is_refused_and_with_other_rows_is_not(secure
     assert records(new)[-1]["active"] == more
 
 
+@pytest.mark.slow
 def test_within_a_run_a_second_try_with_another_set_is_refused(secure):
     """The operator has the first sum and says that it failed, to get one without a silo."""
     place = secure(deadline_s=0.1)
@@ -859,6 +893,7 @@ def test_within_a_run_a_second_try_with_another_set_is_refused(secure):
     assert records(place)[-1]["active"] == FIVE
 
 
+@pytest.mark.slow
 def test_sums_of_parts_are_refused_that_would_leave_one_silo_of_the_whole(secure):
     """All seven, less three, less three others: nobody who is in two of the sums sees the third."""
     whole = secure(SEVEN, deadline_s=0.1)
@@ -870,6 +905,7 @@ def test_sums_of_parts_are_refused_that_would_leave_one_silo_of_the_whole(secure
         assert "expected the same silos as before" in failures(of_part, part[0])[-1]
 
 
+@pytest.mark.slow
 def test_parts_come_first_and_their_whole_is_refused(secure):
     parts = secure(SEVEN[:3], frames=alike_frames(SEVEN), deadline_s=0.1)
     parts.go(2)

@@ -98,6 +98,7 @@ def test_right_predictions_are_told_in_steps_and_rows_are_counted(seed, count):
     assert hits(1 - y, y) == (0, rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [5, 9, 12])
 def test_the_mean_of_what_many_silos_tell_is_right(count):
     y = torch.zeros(count, dtype=torch.int64)
@@ -141,6 +142,7 @@ def guesses(tried, count):
     return right / count, wrong / count
 
 
+@pytest.mark.slow
 def test_two_models_that_differ_in_one_row_hardly_tell_its_class():
     """The lead of right guesses is a share of 1 / LEAST, and none of them is for certain.
 

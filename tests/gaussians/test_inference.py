@@ -105,6 +105,7 @@ def test_variance_vanishes_at_the_anchor_and_never_below(gaussian):
     assert 0 <= limit_variance(nu, turned) < 1e-20
 
 
+@pytest.mark.slow
 def test_simulation_decides_against_the_printed_variance(gaussian):
     nu, anchor = gaussian(1, 3), gaussian(5, 3)
     n, repeats = 1000, 4000
@@ -142,6 +143,7 @@ def test_coverage_at_200_rows(gaussian, case, k):
     assert 0.93 <= covered <= 0.97
 
 
+@pytest.mark.slow
 def test_bias_is_taken_off():
     nu, anchor = diagonal(10**-0.5, *[1.0] * 10), diagonal(0.0, *[1.0] * 10)
     x = draws(nu, 2000, 200)

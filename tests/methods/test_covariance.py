@@ -39,6 +39,7 @@ def test_the_stretched_cross_term_is_that_of_the_law(anchor):
     torch.testing.assert_close((lengths * plain).mean(), expected, rtol=0.003, atol=0)
 
 
+@pytest.mark.slow
 def test_an_anchor_at_the_rows_lacks_nothing():
     rows = normal(N, K)
     found = stretch(rows, Gaussian.from_samples(rows))

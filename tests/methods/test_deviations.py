@@ -58,6 +58,7 @@ def judged(sites):
     return torch.stack([deviations(*pair, usual) for pair in pairs])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [14, 40, 400])
 def test_hospitals_that_differ_raise_no_alarm(rows):
     alarms = 0
@@ -82,6 +83,7 @@ def swapped(x):
     return x[:, [3, 1, 2, 0, 4, 5, 6, 7]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [14, 40, 400])
 def test_a_wrong_unit_is_found_where_it_is(rows):
     for seed in range(20):
@@ -91,6 +93,7 @@ def test_a_wrong_unit_is_found_where_it_is(rows):
         assert (far[:, [0, 1, 3, 4, 5, 6, 7]] <= FAR).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [40, 400])
 def test_a_swapped_pair_is_found_where_it_is(rows):
     found = 0

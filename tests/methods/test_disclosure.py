@@ -140,6 +140,7 @@ def test_of_columns_that_are_not_known_yet_the_most_values_are_announced(made):
         assert all(most.by_class[c] >= value for c, value in own.by_class.items())
 
 
+@pytest.mark.slow
 def test_likelihoods_are_told_in_steps_of_what_a_row_can_add():
     wide = [silo(30, 6, seed=i) for i in range(3)]
     for least, exact in ((1, True), (5, False)):

@@ -31,6 +31,7 @@ def a_table(seed, rows=30, classes=2):
 seeds = st.integers(0, 10_000)
 
 
+@pytest.mark.slow
 @given(seeds)
 @settings(deadline=None, max_examples=40)
 def test_what_stands_out_of_its_class_has_enough_rows_behind_it(seed):
@@ -46,6 +47,7 @@ def test_what_stands_out_of_its_class_has_enough_rows_behind_it(seed):
         assert int(counts.min()) >= min(LEAST, len(own))
 
 
+@pytest.mark.slow
 @given(seeds)
 @settings(deadline=None, max_examples=20)
 def test_common_values_stay_as_they_are(seed):
@@ -101,6 +103,7 @@ def design(x, y):
     return torch.cat([torch.nn.functional.one_hot(y).double(), x], 1)
 
 
+@pytest.mark.slow
 @given(seeds)
 @settings(deadline=None, max_examples=10)
 def test_no_weighing_of_told_columns_rests_on_few_rows(seed):
@@ -127,6 +130,7 @@ def test_no_weighing_of_a_class_with_rows_enough_rests_on_few(seed):
         assert not shows_few_rows(design(around, torch.zeros(len(own)).long()), LEAST)
 
 
+@pytest.mark.slow
 def test_rare_levels_that_differ_in_few_rows_are_told_alike():
     """Three rows have both of them, two each have one of them."""
     for seed in range(100):

@@ -102,6 +102,7 @@ def with_scatter(scatter):
     return MethodSettings.model_validate({"linked": linked})
 
 
+@pytest.mark.slow
 def test_linked_features_pay(ward, learnt):
     assert accuracy_of(*learnt()) > alone(ward) + 0.05
 
@@ -114,6 +115,7 @@ def test_features_of_other_names_neither_pay_nor_cost(ward):
     assert accuracy(apart) == pytest.approx(alone(apart), abs=0.03)
 
 
+@pytest.mark.slow
 def test_wrong_links_are_noticed_by_cross_validation(ward):
     def shuffled(c, i):
         order = torch.randperm(FEATURES, generator=torch.Generator().manual_seed(i)).tolist()
@@ -123,6 +125,7 @@ def test_wrong_links_are_noticed_by_cross_validation(ward):
     assert accuracy(wrong) > alone(wrong) - 0.03
 
 
+@pytest.mark.slow
 def test_units_that_are_not_the_others_cost_nothing(ward):
     """A name for all features, and a unit of each client's own."""
 
@@ -139,6 +142,7 @@ def test_units_that_are_not_the_others_cost_nothing(ward):
     assert accuracy(wrong) == pytest.approx(alone(wrong), abs=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [1e3, 1e9])
 def test_one_wrong_unit_leaves_everyone_s_own_expert_as_it_was(ward, factor):
     times = torch.ones(FEATURES)
@@ -153,6 +157,7 @@ def test_one_wrong_unit_leaves_everyone_s_own_expert_as_it_was(ward, factor):
     torch.testing.assert_close(*found, rtol=0, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scatter", ["full", "off"])
 def test_what_is_one_value_at_each_client_changes_nothing(ward, learnt, scatter):
     """A year, or the number of a site: no unit would suit it."""
@@ -187,6 +192,7 @@ def few_features(i):
     )
 
 
+@pytest.mark.slow
 def test_every_space_has_settings_of_its_own(ward, learnt):
     small = [few_features(i) for i in range(8)]
     engine, server = learn([*ward, *small])
@@ -202,6 +208,7 @@ def test_every_space_has_settings_of_its_own(ward, learnt):
                 torch.testing.assert_close(server.shared[name], value, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_tuning_group_leans_on_everyone_by_one_client(ward):
     engine, server = learn([*ward[:4], few_features(0), few_features(1)])
     cv_scores = {}
@@ -223,6 +230,7 @@ def test_those_who_share_nothing_choose_together(ward):
     assert groups == {"scores.own.private"}
 
 
+@pytest.mark.slow
 def test_half_linked_is_not_below_alone(ward):
     half = [
         replace(
@@ -234,6 +242,7 @@ def test_half_linked_is_not_below_alone(ward):
     assert accuracy(half) > alone(half)
 
 
+@pytest.mark.slow
 def test_sums_do_not_depend_on_who_works_beside_whom(ward, learnt):
     _, together = learnt()
     _, turned = learn(ward[::-1])
@@ -241,6 +250,7 @@ def test_sums_do_not_depend_on_who_works_beside_whom(ward, learnt):
         torch.testing.assert_close(value, turned.shared[name], rtol=0, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_a_client_that_never_answers_is_as_if_it_had_never_been(ward):
     _, without = learn(ward[:3])
     _, silent = learn(ward[:4], absent={ward[3].name})
@@ -277,6 +287,7 @@ SQUARES = SUMS | {"variance", "dof"}
 PRODUCTS = SQUARES | {"cross", "pairs"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scatter", "as_they_are", "mapped"),
     [
@@ -323,6 +334,7 @@ def in_other_units(client):
     return replace(client, **parts)
 
 
+@pytest.mark.slow
 def test_units_change_nothing(ward, learnt):
     found = accuracy([in_other_units(c) for c in ward])
     assert found == pytest.approx(accuracy_of(*learnt()), abs=0.003)
@@ -342,6 +354,7 @@ def test_one_row_of_each_class_is_no_reason_to_stop(ward):
     assert all(value.isfinite().all() for value in server.shared.values())
 
 
+@pytest.mark.slow
 def test_constant_features_change_nothing(ward, learnt):
     def with_constant(c):
         names = (*c.schema.features, "constant")
@@ -356,6 +369,7 @@ def test_constant_features_change_nothing(ward, learnt):
     assert found == pytest.approx(accuracy_of(*learnt()), abs=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most_rows", [0.0, 1e9])
 def test_one_basis_for_all_gives_what_each_client_s_own_gives(ward, monkeypatch, most_rows):
     few = [replace(c, train=c.train.take(torch.arange(9))) for c in ward[:4]]
@@ -428,6 +442,7 @@ def answered(ward):
     return [with_response(c, i) for i, c in enumerate(ward)]
 
 
+@pytest.mark.slow
 def test_linked_responses_pay(answered):
     assert r2(answered, Linked) > r2(answered, Ridge) + 0.05
 
@@ -452,6 +467,7 @@ def test_what_came_of_it_is_told(ward, learnt):
     assert "Cross-validated log-likelihood" in line
 
 
+@pytest.mark.slow
 def test_right_links_are_worth_something_and_wrong_ones_less_than_nothing(ward):
     """One client calls two features by each other's names."""
     first, second = (int(place) for place in (CENTRES[0] - CENTRES[1]).argsort()[[0, -1]])
@@ -466,6 +482,7 @@ def test_right_links_are_worth_something_and_wrong_ones_less_than_nothing(ward):
     assert known.worth_of_links(()) == 0
 
 
+@pytest.mark.slow
 def test_links_are_worth_the_same_however_their_sums_travel(ward):
     """Together, where the same clients hold them, or each by itself."""
     others = (*NAMES[:6], *(f"own {name}" for name in NAMES[6:]))
@@ -487,6 +504,7 @@ def test_links_are_worth_the_same_however_their_sums_travel(ward):
         assert together == pytest.approx(each, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", [0, 2], ids=["a value that stands alone", "a class of two rows"])
 def test_what_few_rows_have_does_not_make_a_feature_unlike(row):
     settings = MethodSettings.model_validate({"linked": {"random_features": 32, "min_rows": 5}})

@@ -58,6 +58,7 @@ def test_scores_of_rows_in_parts_are_those_of_all_rows(learnt, monkeypatch, task
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_one_basis_serves_clients_with_private_features_too(ward, monkeypatch):
     few = [
         replace(

@@ -32,6 +32,7 @@ def shows(x):
     return shows_few_rows(torch.cat([torch.ones(len(x), 1).double(), x], 1), LEAST)
 
 
+@pytest.mark.slow
 @given(
     st.integers(0, 10_000),
     st.sampled_from([None, *FACTORS]),

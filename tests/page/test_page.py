@@ -67,6 +67,7 @@ def test_plotly_is_written_once_and_nothing_is_fetched(hospitals):
     assert not re.findall(r'(?:src|href)="(?!#|data:)[^"]*"', without_library(page))
 
 
+@pytest.mark.slow
 def test_a_verdict_has_a_word_and_a_symbol(crowd):
     page = without_library(render(crowd))
     for symbol, word in (("▲", "helps"), ("≈", "no difference shown"), ("▼", "harms")):
@@ -90,6 +91,7 @@ def test_what_traffic_and_rounds_are_of_is_said_above_them(hospitals):
         assert body.index(note) < body.index("<table" if section == "traffic" else "<figure")
 
 
+@pytest.mark.slow
 def test_tensors_of_single_clients_are_folded(hospitals):
     page = without_library(render(hospitals))
     assert page.count('aria-expanded="false">') == page.count('<tbody class="folded">') == 4
@@ -97,6 +99,7 @@ def test_tensors_of_single_clients_are_folded(hospitals):
     assert "folded" not in alone.split("<main>")[1]
 
 
+@pytest.mark.slow
 def test_preparation_and_last_adaptation_are_no_rounds(hospitals):
     page = without_library(render(hospitals))
     assert "<dt>rounds</dt><dd>19</dd>" in page

@@ -283,6 +283,7 @@ def test_an_unfinished_run_is_refused(tmp_path, is_begun):
 DEEP = "[" * 100_000 + "]" * 100_000
 
 
+@pytest.mark.slow
 def test_versions_of_another_kind_are_named(finished):
     path = finished() / "run.json"
     for content in ["{", "null", "[]", '{"python": []}', DEEP]:

@@ -152,6 +152,7 @@ def test_all_classes_compete_where_a_setting_says_so(place, method):
         torch.testing.assert_close(more[:, own], few[:, own])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("covariance", ["diagonal", "full"])
 @pytest.mark.parametrize(("k", "clients"), [(8, "a"), (16, "abcd"), (64, "a"), (64, "abcd")])
 def test_learnt_covariances_do_not_shrink(place, client, k, clients, covariance):

@@ -1,5 +1,6 @@
 """The control experiment: every loss of FLIC, but no shared meaning of the anchors."""
 
+import pytest
 import torch
 
 IDLE = {"local": "0 epochs", "shared": "0 epochs"}
@@ -37,6 +38,7 @@ def test_an_untouched_anchor_comes_back_as_it_went_out(place, client):
             assert torch.equal(entry.value, start.server.shared[name])
 
 
+@pytest.mark.slow
 def test_each_class_is_pulled_to_the_permuted_anchor(place, client):
     """Its nearest anchor after pre-training is π_i(c), not c."""
     start = place(

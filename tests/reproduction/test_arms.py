@@ -37,6 +37,7 @@ def test_controls_have_the_network_of_flic_class():
         assert not configure("toy-noisy-features", ARMS[name], 0).model.hidden_layer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arm", [LOCAL, ARMS["logistic"]], ids=lambda arm: arm.name)
 def test_settings_and_round_are_those_with_the_best_validation_score(arm: Arm, tmp_path):
     cell = searched_cell("key", "toy-noisy-features", arm, 0, TINY)

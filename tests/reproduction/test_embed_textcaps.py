@@ -226,6 +226,7 @@ def test_a_missing_package_names_the_command(script, encoder, module, wanted, mo
         getattr(script, encoder)()
 
 
+@pytest.mark.slow
 def test_a_picture_has_the_same_vector_alone_and_may_be_grey_and_tall(script, pictures):
     encode = script.efficientnet()
     files = sorted(pictures.iterdir())[:3]

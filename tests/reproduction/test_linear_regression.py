@@ -74,6 +74,7 @@ def test_estimated_features_are_those_of_the_oracle_up_to_signs(oracle):
     torch.testing.assert_close(found, oracle.signs * truth, atol=1e-12, rtol=0)
 
 
+@pytest.mark.slow
 def test_distance_falls_geometrically_to_rounding_errors(oracle):
     found = distances(train(oracle, ours(oracle)), turned(oracle))
     assert found[-1] < 1e-12
@@ -83,6 +84,7 @@ def test_distance_falls_geometrically_to_rounding_errors(oracle):
     assert torch.corrcoef(torch.stack([t, above]))[0, 1] < -0.999
 
 
+@pytest.mark.slow
 def test_every_round_contracts_at_least_as_the_theorem_says(oracle):
     found = distances(train(oracle, ours(oracle)), turned(oracle))
     heads = all_heads(oracle)
@@ -92,6 +94,7 @@ def test_every_round_contracts_at_least_as_the_theorem_says(oracle):
     assert all(after <= bound * before for before, after in pairwise(found) if after > 1e-12)
 
 
+@pytest.mark.slow
 def test_printed_kappa_promises_too_much(oracle):
     found = distances(train(oracle, ours(oracle)), turned(oracle))
     step = linreg.largest_step(all_heads(oracle))
@@ -100,6 +103,7 @@ def test_printed_kappa_promises_too_much(oracle):
     assert all(after > 2 * printed * before for before, after in pairwise(found[:100]))
 
 
+@pytest.mark.slow
 def test_fedrep_on_oracle_features_does_the_same(oracle):
     with_ours, with_theirs = train(oracle, ours(oracle)), train(oracle, oracles(oracle))
     torch.testing.assert_close(
@@ -115,6 +119,7 @@ def test_fedrep_on_oracle_features_does_the_same(oracle):
     assert max(errors) < 1e-12  # fig:conv_Q has 4.98e-5 for both
 
 
+@pytest.mark.slow
 def test_without_the_rotation_it_fails(oracle):
     maps = unrotated(oracle, 0)
     state = train(oracle, maps)[-1]
@@ -122,6 +127,7 @@ def test_without_the_rotation_it_fails(oracle):
     assert error(oracle, maps, state) > 0.3
 
 
+@pytest.mark.slow
 def test_without_dividing_by_the_rows_it_fails(oracle):
     found = distances(train(oracle, ours(oracle), step_factor=2.0 * ROWS), turned(oracle))
     assert min(found) == found[0]

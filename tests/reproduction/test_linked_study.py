@@ -1,5 +1,7 @@
 """The study of linked features: whole seeds, paired by client, beside the best model alone."""
 
+import pytest
+
 from flic_paper.studies import STUDIES
 from flic_paper.studies.linked import COLUMNS, FEDERATIONS, GAIN
 from flic_paper.study import Scope
@@ -49,6 +51,7 @@ def test_an_interval_needs_two_seeds():
     assert dict(zip(COLUMNS, row, strict=True))["±"] == 0.0
 
 
+@pytest.mark.slow
 def test_training_rows_of_clients_are_disjoint(need_data_of):
     need_data_of("linked")
     for name in ("mfeat, 30 rows", "mfeat, half linked", "toy, noisy features"):

@@ -20,6 +20,7 @@ def make(need_data):
     return build
 
 
+@pytest.mark.slow
 def test_half_of_the_clients_hold_each_size(make):
     shapes = [client.schema.shape for client in make().clients]
     assert shapes == [(28, 28), (16, 16)] * 3
@@ -69,6 +70,7 @@ def test_without_limits_every_image_has_a_client(make):
     assert rows == {"mnist": [60000, 10000], "usps": [7291, 2007]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("clients", "classes", "usps", "distinct", "mnist", "usps_test", "mnist_test", "held"),
     [
@@ -99,6 +101,7 @@ def test_the_authors_partition_has_the_rows_of_their_program(
     assert mean(data.clients, lambda c: len(c.classes)) == pytest.approx(held, abs=0.25)
 
 
+@pytest.mark.slow
 def test_of_the_authors_partition_images_are_shared_and_tests_repeat(make):
     """This shows where rows are few; the disjoint partition never does either."""
     whole = {"train_rows_per_class": None, "test_rows_per_class": None}

@@ -74,6 +74,7 @@ def test_every_vector_has_length_root_d(season):
         assert x.norm(dim=1) == pytest.approx(torch.full((len(x),), x.shape[1] ** 0.5), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_two_hundred_clients_alternate_and_can_be_used(data):
     refuse_unusable(data)
     assert len(data.clients) == 200
@@ -118,6 +119,7 @@ def test_each_row_trains_one_client_of_a_modality_and_none_that_is_tested(textca
     assert len(set(ids)) == len(ids)
 
 
+@pytest.mark.slow
 def test_real_rows_of_training_are_never_tested_on(data, season):
     texts = [client for client in data.clients if client.schema.space == "text"][:3]
     group = twins(season)

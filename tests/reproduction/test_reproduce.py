@@ -184,6 +184,7 @@ def _runs(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "value"), [("rounds", 7), ("of_another_age", 7)])
 def test_a_result_of_other_settings_is_refused(reproduce, key, value, tmp_path):
     quick = ("participation", "--quick", "--only", "0.1/local", "--out", tmp_path)
@@ -197,6 +198,7 @@ def test_a_result_of_other_settings_is_refused(reproduce, key, value, tmp_path):
     assert "holds a result of other settings than cell 'noisy-features/0.1/local" in done.err
 
 
+@pytest.mark.slow
 def test_a_result_from_before_a_setting_was_added_is_kept(reproduce, tmp_path):
     quick = ("participation", "--quick", "--only", "0.1/local", "--out", tmp_path)
     assert reproduce(*quick).code == 0
@@ -209,6 +211,7 @@ def test_a_result_from_before_a_setting_was_added_is_kept(reproduce, tmp_path):
     assert json.loads(path.read_bytes()) == kept
 
 
+@pytest.mark.slow
 def test_a_result_of_an_earlier_revision_is_said_and_done_again(reproduce, tmp_path):
     command = ("regression", "--quick", "--only", "diabetes/paper/within-space", "--out", tmp_path)
     assert reproduce(*command).code == 0
@@ -224,6 +227,7 @@ def test_a_result_of_an_earlier_revision_is_said_and_done_again(reproduce, tmp_p
     assert "earlier revision" not in reproduce(*command).err
 
 
+@pytest.mark.slow
 def test_a_result_of_an_earlier_revision_is_in_no_table(reproduce, tmp_path):
     within = ("regression", "--quick", "--only", "diabetes/paper/within-space", "--out", tmp_path)
     assert reproduce(*within).code == 0
@@ -304,6 +308,7 @@ def test_all_studies_are_listed(reproduce):
     assert not [title for title in titles if title[0].islower() and not title.startswith("t-SNE")]
 
 
+@pytest.mark.slow
 def test_only_some_cells_are_done_and_the_page_says_what_is_left(reproduce, tmp_path):
     done = reproduce("participation", "--quick", "--only", "0.1/local", "--out", tmp_path)
     assert done.code == 0, done.err
@@ -363,6 +368,7 @@ def test_the_conversion_explains_itself():
     assert "Usage: scripts/convert_eeg.py SOURCE [DEST]" in done.stdout
 
 
+@pytest.mark.slow
 def test_results_are_put_between_the_marks_of_a_page(reproduce, tmp_path):
     results = tmp_path / "results"
     cell = ("--only", "diabetes/paper/ridge/0", "--out", results / "regression")

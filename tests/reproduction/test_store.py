@@ -80,6 +80,7 @@ def small_mfeat(value: int = 0) -> dict[str, np.ndarray]:
     return {key: np.full((2, 3), value) for key in ("fou", "fac", "kar", "pix", "zer", "mor", "y")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mnist", "usps", "mfeat", "digits_optical_pen"])
 def test_a_fetched_set_has_the_keys_types_and_shapes_of_the_real_one(
     name, need_data, cache, openml
@@ -90,6 +91,7 @@ def test_a_fetched_set_has_the_keys_types_and_shapes_of_the_real_one(
     assert {key: (value.shape, value.dtype) for key, value in fetched.items()} == described
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mnist", "usps"])
 def test_images_keep_the_order_of_openml_and_their_labels(name, cache, openml):
     arrays = load_arrays(name)

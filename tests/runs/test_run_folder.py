@@ -64,6 +64,7 @@ def test_a_finished_run_folder(finished):
 PRIVATE = {"folder 700", "file 600"}
 
 
+@pytest.mark.slow
 def test_only_its_owner_may_read_a_run(modes, finished, flic_here, tmp_path):
     (tmp_path / "above" / "run").mkdir(parents=True)  # an empty one is taken, and closed
     folder = finished("above/run").folder
@@ -329,6 +330,7 @@ def test_what_computes_is_told_apart_and_what_shows_is_not(tmp_path):
     assert len({fit, fit_2, fit_3}) == 3
 
 
+@pytest.mark.slow
 def test_the_width_of_stacks_may_change(interrupted, finished, nearly):
     whole, folder = finished(), interrupted()
     edit(folder, "engine", "stack_width", 1)

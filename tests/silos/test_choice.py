@@ -95,6 +95,7 @@ def test_a_choice_knows_what_the_federation_alone_would_choose():
     assert (choice.candidate, choice.usual, choice.own_weight) == ("alone", "joint", 0.7)
 
 
+@pytest.mark.slow
 def test_choosing_together_beats_choosing_alone():
     """Clients with few rows, whose true advantages lie close together."""
     rng = np.random.default_rng(1)

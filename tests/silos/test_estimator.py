@@ -84,6 +84,7 @@ def test_raw_labels_are_read_as_the_client_reads_them(fitted):
     assert 0.5 < again.score(rows, y) <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [(0, 1), (-1, 3), (False, True), ("no", "yes")])
 def test_classes_are_the_values_that_the_frames_have(values):
     frames = {
@@ -140,6 +141,7 @@ def test_pipelines_and_cross_validation(fitted, name):
     assert (scores >= 0.3).all()
 
 
+@pytest.mark.slow
 def test_a_refit_takes_the_shared_anchors(fitted):
     """Only what is private is learnt anew."""
     rows, y = rows_of("east")

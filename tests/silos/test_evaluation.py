@@ -41,6 +41,7 @@ def practices(task):
 ALONE = {"classification": "lda", "regression": "ridge"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "alone"), ALONE.items())
 def test_a_link_through_a_rare_level_is_compared_on_every_split(task, alone):
     settings = FitSettings(repeats=2, folds=2, candidates=(alone, "linked"), **LINKED)
@@ -66,6 +67,7 @@ def test_without_the_link_a_client_has_its_own_linear_model(task, alone):
     assert {n: p.tolist() for n, p in found.items()} == {n: p.tolist() for n, p in expected.items()}
 
 
+@pytest.mark.slow
 def test_a_link_of_some_rows_that_all_rows_have_not_is_not_used():
     """A category of more than twenty levels is read by letters, which nobody shares."""
     frames = {name: practice(name, i, rows=44, rare=20) for i, name in enumerate("abc")}

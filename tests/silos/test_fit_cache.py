@@ -64,6 +64,7 @@ def test_an_interrupted_fit_goes_on_and_ends_the_same(modes, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["fitted"]
 
 
+@pytest.mark.slow
 def test_steps_that_are_kept_count_from_the_start(tmp_path):
     settings = SETTINGS.model_copy(update={"candidates": ("lda",)})
     cache, told = FitCache.of(tmp_path, tables(), settings), []

@@ -315,6 +315,7 @@ def test_paths_that_are_free(fitted, tmp_path, monkeypatch, name):
 HOSTILE = ["../x", "a/b", "/etc/passwd", "..", "漢字 ß", "n" * 200, "a\nb", "-", "CON", "x|y"]
 
 
+@pytest.mark.slow
 def test_hostile_names_stay_inside(fitted, tmp_path):
     """Names that the files of a federation refuse can still come from Python."""
     models = [*fitted.clients.values()]

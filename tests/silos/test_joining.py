@@ -61,6 +61,7 @@ def test_what_is_shared_and_what_the_others_keep_stays(fitted, joined):
         assert joined.verdict[name] == fitted.verdict[name]
 
 
+@pytest.mark.slow
 def test_no_file_of_another_client_changes(folder):
     def bytes_of():
         return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
@@ -76,6 +77,7 @@ def test_no_file_of_another_client_changes(folder):
     assert [*folders.load(folder).clients] == ["north", "south", "east", "west"]
 
 
+@pytest.mark.slow
 def test_joining_is_the_same_every_time(fitted, joined):
     again = join(fitted, newcomer(fitted))
     assert again.verdict == joined.verdict
@@ -89,6 +91,7 @@ def test_a_name_that_is_taken_is_refused(fitted):
         join(fitted, newcomer(fitted, name="north"))
 
 
+@pytest.mark.slow
 def test_a_regression_is_joined_too(fitted_stays):
     frame = ward(7).drop(columns="ill")
     table, _ = client_from_frame(
@@ -111,6 +114,7 @@ def test_labels_that_nobody_knows_are_refused(fitted):
         newcomer(fitted, ill=np.arange(60) % 3)
 
 
+@pytest.mark.slow
 def test_a_newcomer_may_have_one_row_of_a_class(fitted):
     """It still predicts both, and the row is in the training part of every split."""
     table = newcomer(fitted, ill=["ill"] * 59 + ["well"])

@@ -55,6 +55,7 @@ def in_pounds(table):
     return replace(table, frame=frame, columns=columns, declared=declared)
 
 
+@pytest.mark.slow
 def test_another_name_and_unit_change_nothing(plain):
     expected = scores(plain)
     got = scores([in_pounds(plain[0]), *plain[1:]])
@@ -131,6 +132,7 @@ def clinic(name, seed, rows=24):
     return SiloTable(name, tuple(Column(c, "number") for c in COLUMNS), frame, y)
 
 
+@pytest.mark.slow
 def test_responses_are_pooled_whatever_a_column_is_called():
     tables = [clinic(name, seed) for seed, name in enumerate("abc")]
     rows = {t.name: (np.arange(16), np.arange(16, len(t))) for t in tables}
@@ -155,6 +157,7 @@ def told(tables):
     return explanations(together, SETTINGS, learned.linked)
 
 
+@pytest.mark.slow
 def test_a_column_in_another_unit_is_named(plain):
     frame = plain[1].frame.assign(weight=plain[1].frame["weight"] / 0.4536)
     found = told([plain[0], replace(plain[1], frame=frame), plain[2]])
@@ -163,6 +166,7 @@ def test_a_column_in_another_unit_is_named(plain):
     assert unlike[0].startswith("client 'b': column 'weight' is unlike the same column of other")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [1e3, 1e9, 1e-9])
 def test_a_unit_that_is_far_off_is_named_at_the_one_who_has_it(plain, factor):
     frame = plain[1].frame.assign(weight=plain[1].frame["weight"] * factor)
@@ -184,6 +188,7 @@ def test_right_links_raise_no_alarm_and_what_others_add_is_told():
         assert all("link" in line for line in worth)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mix", "change"),
     [

@@ -60,6 +60,7 @@ def models_of(evaluator, encoded, name):
 EXPORTING = ("lda", "logistic", "ridge", "boosting", "fedavg", "flic-hl", "linked")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", EXPORTING)
 def test_an_exported_model_predicts_as_its_method_does(evaluators, method):
     task = METHODS[method].tasks[0]
@@ -80,6 +81,7 @@ def test_an_exported_model_predicts_as_its_method_does(evaluators, method):
         np.testing.assert_allclose(found, expected.numpy(), atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "name"), ABLE)
 def test_a_saved_model_predicts_the_same_to_the_bit(evaluators, task, name):
     evaluator = evaluators[task]

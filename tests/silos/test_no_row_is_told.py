@@ -93,6 +93,7 @@ def is_a_row(guess, rows):
     return bool(((rows - guess).abs() < 1e-3 * (1 + rows.abs())).all(1).any())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [40, 60, 100, 300])
 def test_rows_can_be_read_from_plain_sums_and_not_from_what_is_told(rows):
     lone = 0
@@ -107,6 +108,7 @@ def test_rows_can_be_read_from_plain_sums_and_not_from_what_is_told(rows):
     assert lone > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("apart", [1, 4, 5])
 def test_two_columns_that_differ_in_few_rows_tell_nothing_of_these(apart):
     """Their sums would: the difference is that of the few rows, in their class."""
@@ -180,6 +182,7 @@ def test_a_gap_within_another_tells_nothing_of_the_row_beyond():
     assert torch.equal(sums.total[:, one], sums.total[:, other])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [40, 100])
 def test_class_sums_of_a_level_count_enough_rows_or_nobody(rows):
     for seed in range(12):

@@ -224,6 +224,7 @@ ODD = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("declared", [Declared(), Declared(missing={"*": (999, "0")})])
 def test_the_first_sight_of_numbers_agrees_with_a_closer_look(declared, monkeypatch):
     texts = [pd.DataFrame({"x": [a, b, "2"]}) for a in ODD for b in ODD]

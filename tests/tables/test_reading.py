@@ -244,6 +244,7 @@ def test_a_query_on_a_text_file_and_a_missing_duckdb_are_said(tmp_path, monkeypa
         read_table(write(tmp_path, "", "a.duckdb"), query="SELECT 1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.feather"])
 @pytest.mark.parametrize("chunk_rows", [1, 300, 70_000, 200_000])
 def test_a_stream_has_all_rows_in_order(tmp_path, name, chunk_rows):
