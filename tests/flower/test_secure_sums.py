@@ -893,6 +893,94 @@ def test_within_a_run_a_second_try_with_another_set_is_refused(secure):
     assert records(place)[-1]["active"] == FIVE
 
 
+class Killed(Exception):
+    """The coordinator's process was killed."""
+
+
+def losing(*, killed=False):
+    """North fails before the masks, and south's unmasking is lost, or the coordinator, once."""
+    left = [("north", "share"), ("south", "unmask")]
+
+    def change(name, round, content):
+        step = name, phase_of(content)
+        if round != -2 or step not in left:
+            return content
+        left.remove(step)
+        if killed and not left:
+            raise Killed
+        return None
+
+    return change
+
+
+def of_the_same(place):
+    """Hold a federation to a first sum of all but the north, which is told why."""
+    record = records(place)[1]
+    assert record["active"] == ["centre", "east", "south", "west"]
+    assert record["absent"]["north"].startswith("failed before centre, east, south, west were")
+    told = [e["message"] for e in events(place.folder) if e["event"] == "left out"]
+    assert ["north failed in round 2 of 4" in message for message in told] == [True]
+    assert [r["round"] for r in records(place)] == [-3, -2, -1, 0]
+
+
+@pytest.mark.slow
+def test_a_sum_that_too_few_unmasked_is_tried_again_with_the_same_silos(secure):
+    """Who unmasked it refuses others: with the north back in, it would come to nothing for ever."""
+    place = secure(deadline_s=0.1)
+    place.grid.change = losing()
+    place.go()
+    of_the_same(place)
+    assert not failures(place, "east")
+
+
+@pytest.mark.slow
+def test_a_coordinator_that_is_killed_while_a_sum_is_unmasked_asks_the_same_silos_again(secure):
+    place = secure(deadline_s=0.1)
+    place.grid.change = losing(killed=True)
+    with pytest.raises(Killed):
+        place.go()
+    place.go()
+    of_the_same(place)
+
+
+@pytest.mark.slow
+def test_the_coordinator_says_which_silo_of_a_sum_that_was_unmasked_is_missing(secure):
+    place = secure(deadline_s=0.1)
+    change = losing()
+
+    def leaving(name, round, content):
+        found = change(name, round, content)
+        if phase_of(content) == "unmask" and found is None:
+            place.grid.away = {"south"}
+        return found
+
+    place.grid.change = leaving
+    with pytest.raises(FederationError, match=r"in no sum of other silos; expected south too\."):
+        place.go()
+    place.grid.away = set()
+    place.go()
+    of_the_same(place)
+
+
+@pytest.mark.slow
+def test_a_sum_that_nobody_unmasked_is_tried_again_without_a_silo_that_stays_away(secure):
+    place = secure(deadline_s=0.1)
+    ask = place.grid.ask
+
+    def lose(name, message):
+        if '"unmask"' not in read_request(message.content).statement:
+            return ask(name, message)
+        place.grid.away = {"west"}
+        return Message(Error(2, "lost"), reply_to=message)
+
+    place.grid.ask = lose
+    with pytest.raises(FederationError, match="Tried 3 times"):
+        place.go()
+    place.grid.ask = ask
+    place.go()
+    assert records(place)[-1]["active"] == [name for name in FIVE if name != "west"]
+
+
 @pytest.mark.slow
 def test_sums_of_parts_are_refused_that_would_leave_one_silo_of_the_whole(secure):
     """All seven, less three, less three others: nobody who is in two of the sums sees the third."""

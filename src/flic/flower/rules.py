@@ -80,6 +80,19 @@ class Rules:
     def take(self, one: PooledSum, update: Update) -> None:
         """Take a secure sum, and remember what its silos need to know of it."""
 
+    def keep_list(self, round: int, members: Sequence[str]) -> None:
+        """Remember the silos that are about to unmask a round's secure sum."""
+
+    def listed(self, round: int) -> frozenset[str]:
+        """Silos that were last asked to unmask a round's secure sum; nobody if none were."""
+        del round
+        return frozenset()
+
+    def passed_over(self, round: int, names: Sequence[str]) -> dict[str, str]:
+        """Silos that are not asked for a secure sum of these, with the reason."""
+        del round, names
+        return {}
+
     def unsound(self, server: ServerState) -> list[str]:
         """Names of shared tensors that no finished round leaves as they are."""
         return self.method.unsound(server.shared)

@@ -3,7 +3,8 @@
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
 from flic.engine.engine import EVALUATE
 from flic.engine.journal import Record
@@ -61,7 +62,8 @@ class SiloRunner(ABC):
             FederationError: too few silos may take part at all.
         """
         fewest, rule, remedy = self._rules.fewest
-        self.wait(min(self._everyone, fewest))
+        listed = self._rules.listed(step.round) & self.coordinator.members.welcome().keys()
+        self.wait(min(self._everyone, fewest), listed)
         able = len(self.coordinator.members.welcome())
         if step.sends and able < fewest:
             raise FederationError(
@@ -114,7 +116,9 @@ class SiloRunner(ABC):
         def ask(phase: SumPhase) -> Asked:
             return self.ask(stage.name, server, sorted(phase.statements), phase)
 
-        one = PooledSum(occasion, layout, ask, fewest=self._rules.fewest[0])
+        keep_list = partial(self._rules.keep_list, server.round)
+        one = PooledSum(occasion, layout, ask, keep_list, fewest=self._rules.fewest[0])
+        one.absent |= self._rules.passed_over(server.round, names)
         update = one.run()
         members, absent = one.members, self._away() | one.absent
         for name, why in one.refused.items():
@@ -122,7 +126,8 @@ class SiloRunner(ABC):
         refused = one.refused | self._set_aside
         if isinstance(update, str):
             self._set_aside = refused
-            self._repeat(server.round, update, {**absent, **refused})
+            problem = update + self._missed(server.round, names)
+            self._repeat(server.round, problem, {**absent, **refused})
             return None
         self._tries, self._set_aside = 0, {}
         self._rules.take(one, update)
@@ -160,14 +165,28 @@ class SiloRunner(ABC):
 
     # ---- parts ---------------------------------------------------------------------------
 
-    def wait(self, count: int) -> None:
-        """Wait until so many silos are connected, or the deadline has passed."""
+    def wait(self, count: int, names: Collection[str] = ()) -> None:
+        """Wait until so many silos are connected and these are, or the deadline has passed."""
         deadline, told = time.monotonic() + self._settings.deadline_s, False
-        while len(there := self.connected()) < count and time.monotonic() < deadline:
+        while time.monotonic() < deadline:
+            there = self.connected()
+            if len(there) >= count and {*names} <= there:
+                return
             if not told:
                 self.coordinator.wait_for(self.coordinator.members.welcome().keys() - there)
             told = True
             time.sleep(min(POLL_S, self._settings.deadline_s))
+
+    def _missed(self, round: int, names: Sequence[str]) -> str:
+        """A sentence on silos without which others may refuse a round's secure sum; "" if none."""
+        listed = self._rules.listed(round)
+        missing = sorted(listed - {*names})
+        if not missing:
+            return ""
+        return (
+            f" {', '.join(sorted(listed))} were asked to unmask it before, and whoever did is in "
+            f"no sum of other silos; expected {', '.join(missing)} too."
+        )
 
     def _away(self) -> dict[str, str]:
         """Silos that were not there when the round began."""

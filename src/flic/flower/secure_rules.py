@@ -3,11 +3,16 @@
 What is linked stays as the first round's keys have it. A silo that fails later stays in the sums
 that were unmasked with it, and is in no later one: to make those sums again without it would show
 its part as the difference.
+
+A silo that has unmasked a sum refuses one over any other set. So where too few answered, the sum is
+tried again with the silos that were asked to unmask it, as soon as all of these are there.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
 
 from flic.errors import FederationError
 from flic.files import write_json
@@ -25,6 +30,15 @@ from flic.settings import read_model
 
 TOTALS = "totals.json"
 """File in the folder of pooled sums: the tags of the totals that silos are sent."""
+
+LISTED = "listed.json"
+"""File beside it: the silos that were last asked to unmask a sum, and the round of it."""
+
+
+class _Listed(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    round: int
+    members: list[str]
 
 
 class SecureRules(LinkedRules):
@@ -90,6 +104,31 @@ class SecureRules(LinkedRules):
         known = KnownTotals(groups=[*others, *one.totals])
         write_json(self.pooling.folder / TOTALS, known.model_dump())
         self._members = [*names]
+
+    def keep_list(self, round: int, members: Sequence[str]) -> None:
+        known = _Listed(round=round, members=[*members])
+        write_json(self.pooling.folder / LISTED, known.model_dump())
+
+    def listed(self, round: int) -> frozenset[str]:
+        known = read_model(_Listed, self.pooling.folder / LISTED)
+        return frozenset(known.members if known is not None and known.round == round else ())
+
+    def asked(self, round: int, names: Iterable[str]) -> list[str]:
+        """Those of an earlier try alone, if all are there: who unmasked it refuses other sets.
+
+        Without some of them the others are asked: perhaps nobody has unmasked it.
+        """
+        there, listed = super().asked(round, names), self.listed(round)
+        return sorted(listed) if listed and listed <= {*there} else there
+
+    def passed_over(self, round: int, names: Sequence[str]) -> dict[str, str]:
+        if self.listed(round) != {*names}:
+            return {}
+        why = (
+            f"failed before {', '.join(names)} were asked to unmask the sum, and whoever did is in "
+            "no sum of other silos"
+        )
+        return dict.fromkeys(sorted({*self.members} - {*names}), why)
 
     @property
     def _known_totals(self) -> KnownTotals:

@@ -46,9 +46,18 @@ class _TooFew(Exception):
 class PooledSum:
     """One attempt at one sum, and how it went."""
 
-    def __init__(self, occasion: Occasion, layout: SumLayout, ask: Ask, *, fewest: int) -> None:
+    def __init__(
+        self,
+        occasion: Occasion,
+        layout: SumLayout,
+        ask: Ask,
+        keep_list: Callable[[list[str]], None],
+        *,
+        fewest: int,
+    ) -> None:
+        """`keep_list` is given the members before any of them unmasks the sum."""
         self.occasion, self.layout = occasion, layout
-        self._ask, self._fewest = ask, fewest
+        self._ask, self._keep_list, self._fewest = ask, keep_list, fewest
         self.members: list[str] = []
         self.absent: dict[str, str] = {}  # who failed, and why
         self.refused: dict[str, str] = {}
@@ -132,6 +141,7 @@ class PooledSum:
         listed = self._answers("agree", dict.fromkeys(members, whole))
         signed = {name: answer.signature for name, (answer, _) in listed.items()}
         self._refuse_few(len(signed), needed, "signed the list of members", "threshold")
+        self._keep_list(sorted(members))
         shown = {"signatures": signed}
         found: dict[str, SumAnswer] = {}
         for name, (answer, _) in self._answers("unmask", dict.fromkeys(signed, shown)).items():
