@@ -34,6 +34,10 @@ def made(layout):
     parts = [
         rng.normal(size=layout.size) * 10.0 ** rng.integers(-6, 7, layout.size) for _ in COLUMNS
     ]
+    return pooled(layout, parts)
+
+
+def pooled(layout, parts):
     words = [encoded(part, members=3, silo="one") for part in parts]
     said = [Contents(names=[], columns=list(own), min_holders=2) for own in COLUMNS.values()]
     groups = layout.groups(said)
@@ -124,6 +128,32 @@ def test_a_rest_makes_up_for_no_change(layout, made):
     changed[name].view(-1)[0] += 1.0
     rests = {**own.rests, place: str(int(own.rests.get(place, "0")) - 2**64)}
     assert not accepts(layout, "east", changed, replace_with(own, rests=rests))
+
+
+@pytest.mark.parametrize("tiny", [5e-20, -5e-20, 5e-324])
+def test_a_total_of_nothing_is_no_number_below_a_step(layout, tiny):
+    """As the variance of a column of zeros, it gave one row of another silo a size of 1e11."""
+    nothing, tags = pooled(layout, np.zeros((len(COLUMNS), layout.size)))
+    shared = sent(layout, nothing, "east")
+    assert accepts(layout, "east", shared, tags["east"])
+    for name in shared:
+        changed = {**shared, name: shared[name].clone()}
+        changed[name].view(-1)[0] = tiny
+        assert not accepts(layout, "east", changed, tags["east"])
+
+
+def test_a_total_is_no_other_double_with_a_rest_that_makes_up_for_it(layout, made):
+    total, tags = made
+    shared, own = sent(layout, total, "east"), tags["east"]
+    places = layout.places(keys_of(COLUMNS["east"]))
+    for name, value in shared.items():
+        first = value.view(-1)[0]
+        other = torch.nextafter(first, torch.tensor(9e9).double())
+        place, off = str(int(places[name].view(-1)[0])), int((other - first).item() * 2**64)
+        rests = {**own.rests, place: str(int(own.rests.get(place, "0")) - off)}
+        changed = {**shared, name: value.clone()}
+        changed[name].view(-1)[0] = other
+        assert not accepts(layout, "east", changed, replace_with(own, rests=rests))
 
 
 def test_silos_of_other_columns_have_other_tags(layout, made):

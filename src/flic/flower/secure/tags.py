@@ -29,9 +29,6 @@ _LIMBS, _LIMB_BITS = 3, 96
 
 _BITS = 64  # behind the point
 
-_ROUNDED = 2**-52
-"""Share of a double that its rounding can take from a total."""
-
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -132,16 +129,24 @@ def _fits(
     rests = np.array([int(got.rests.get(str(place), "0")) for place in places], object)
     if not (np.abs(values) <= LARGEST_SUM).all():  # NaN is not either
         return False
-    if (np.abs(rests) > np.abs(values) * (_ROUNDED / STEP)).any():
+    totals = _exact(values) + rests
+    if (values != _doubles(totals)).any():  # only these doubles do they travel as
         return False
-    weighed = int(((_exact(values) + rests) * _factors(key, layout)[places]).sum())
+    weighed = int((totals * _factors(key, layout)[places]).sum())
     pads = known.members * _pad(key, layout.group_of(keys))
     return (int(got.tag, 16) - weighed - pads) % _PRIME == 0
 
 
 def _exact(values: np.ndarray) -> np.ndarray:
-    """Doubles as whole numbers of steps."""
+    """Doubles as whole numbers of steps; what is below a step is cut off."""
     return np.array([int(math.ldexp(value, _BITS)) for value in values], object)
+
+
+def _doubles(totals: np.ndarray) -> np.ndarray:
+    """Whole numbers of steps as doubles, rounded as `decoded` rounds them."""
+    sizes = np.abs(totals)
+    whole, rest = (sizes >> _BITS).astype(float), (sizes & 2**_BITS - 1).astype(float)
+    return np.where(totals < 0, -1.0, 1.0) * (whole + rest * STEP)
 
 
 def _factors(key: bytes, layout: SumLayout) -> np.ndarray:
