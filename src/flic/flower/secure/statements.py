@@ -6,10 +6,11 @@ can be used a second time elsewhere.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Literal, TypeVar
+from itertools import pairwise
+from typing import Annotated, Any, Literal, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from flic.digests import digest_of
 from flic.errors import FederationError
@@ -32,6 +33,9 @@ class _Strict(BaseModel):
 MOST_LINKED = 4096
 """Linked columns under masks, at most: a sum has a number for every pair of them."""
 
+MOST_CLASSES = 2**16
+"""Classes that a silo can say it has rows of, at most."""
+
 
 class Occasion(_Strict):
     """One attempt at one sum."""
@@ -49,12 +53,26 @@ class Occasion(_Strict):
         return digest_of(self.model_dump())
 
 
+def _each_once(values: list[Any]) -> list[Any]:
+    """A list in order, without repetitions: all silos of a sum make tensors of its length."""
+    if any(a >= b for a, b in pairwise(values)):
+        raise ValueError("a list has something twice, or is not in order")
+    return values
+
+
+_Names = Annotated[
+    list[Annotated[str, Field(max_length=100)]], Field(max_length=100), AfterValidator(_each_once)
+]
+_Columns = Annotated[list[Annotated[int, Field(ge=0, lt=MOST_LINKED)]], AfterValidator(_each_once)]
+_Classes = Annotated[list[Annotated[int, Field(ge=0, lt=MOST_CLASSES)]], AfterValidator(_each_once)]
+
+
 class Contents(_Strict):
     """Numbers of a sum that a silo would add to; it adds nothing to the others."""
 
-    names: list[str] = []  # of tensors
-    columns: list[Annotated[int, Field(ge=0)]] = []  # places among the linked ones of all silos
-    classes: list[Annotated[int, Field(ge=0)]] = []
+    names: _Names = []  # of tensors
+    columns: _Columns = []  # places among the linked ones of all silos
+    classes: _Classes = []
     min_holders: Annotated[int, Field(ge=2)]  # members that it wants behind every number
 
 
@@ -147,7 +165,8 @@ def read_statement(kind: type[M], text: str, *, who: str) -> M:
     try:
         return kind.model_validate(parse_json(text))
     except (ValidationError, ValueError) as error:
-        said = str(error).splitlines()[0][:200]
+        said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        said = said.splitlines()[0][:200]
         raise FederationError(
             f"{who} does not say what a secure sum needs ({said}); expected flic's own words. Give "
             "coordinator and silos one version of flic."
