@@ -145,7 +145,25 @@ def test_a_silo_that_says_more_than_there_is_is_named_before_others_hear_of_it(s
     assert is_of(update, [name for name in FIVE if name != "south"])
 
 
-def test_peers_refuse_it_too(silos):
+def test_peers_refuse_it_too():
     said = SAID.model_dump() | LISTS["a column many times"]
     with pytest.raises(FederationError, match=r"a secure sum needs .* a list has something twice"):
         read_statement(Contents, Contents.model_construct(**said).model_dump_json(), who="a peer")
+
+
+# ---- what a silo says of totals ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("phase", "round"), [("advertise", SUMS), ("share", SUMS - 1)])
+def test_a_silo_that_doubts_totals_that_it_was_not_sent_is_named(silos, phase, round):
+    """In the first sum there are no totals yet, and after its first phase none are sent."""
+
+    def change(name, at, answer):
+        is_lie = (name, at) == ("south", phase)
+        return SumAnswer(false_totals=round) if is_lie else answer
+
+    silos.change = change
+    found, update = silos.sum()
+    assert [*found.refused] == ["south"]
+    assert "says that totals are false which it was not sent" in found.refused["south"]
+    assert is_of(update, [name for name in FIVE if name != "south"])

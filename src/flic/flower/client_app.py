@@ -16,7 +16,13 @@ from flic.errors import FlicError
 from flic.flower import visits
 from flic.flower.log import note
 from flic.flower.messages import Reply, Request, pack_reply, read_request
-from flic.flower.secure.statements import DoubtedPeers, SumAnswer, SumRequest, read_statement
+from flic.flower.secure.statements import (
+    DoubtedPeers,
+    FalseTotals,
+    SumAnswer,
+    SumRequest,
+    read_statement,
+)
 from flic.flower.silo_folder import SiloFolder
 from flic.methods.protocol import Entry, Update
 
@@ -78,10 +84,10 @@ def _add_to_sum(silo: SiloFolder, request: Request) -> Reply:
             run=request.run,
             totals=request.totals,
         )
-    except DoubtedPeers as error:  # of no row, so it may be said
-        note(silo.folder, "failed", message=str(error))
-        said = SumAnswer(doubted=error.names).model_dump_json(exclude_defaults=True)
-        return Reply(request.server.round, Update(silo.name, {}), statement=said)
+    except DoubtedPeers as error:
+        return _refusal(silo, request, error, SumAnswer(doubted=error.names))
+    except FalseTotals as error:
+        return _refusal(silo, request, error, SumAnswer(false_totals=error.round))
     note(
         silo.folder,
         "trained" if asked.phase == "unmask" else asked.phase,
@@ -92,6 +98,13 @@ def _add_to_sum(silo: SiloFolder, request: Request) -> Reply:
     update = Update(silo.name, {name: Entry(value, 1.0) for name, value in masked.items()})
     said = answer.model_dump_json(exclude_defaults=True)
     return Reply(request.server.round, update, statement=said)
+
+
+def _refusal(silo: SiloFolder, request: Request, error: Exception, answer: SumAnswer) -> Reply:
+    """A reason why a silo is in no sum that rests on no row, so that it may be said."""
+    note(silo.folder, "failed", message=str(error))
+    said = answer.model_dump_json(exclude_defaults=True)
+    return Reply(request.server.round, Update(silo.name, {}), statement=said)
 
 
 def _evaluate(silo: SiloFolder, request: Request) -> Reply:

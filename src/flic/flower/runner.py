@@ -14,11 +14,11 @@ from flic.flower.coordinator_folder import Coordinator
 from flic.flower.exchange import Asked, Reply, SumPhase
 from flic.flower.federation_settings import NUMBER_BYTES
 from flic.flower.log import note
-from flic.flower.pooling import KEY_BYTES
+from flic.flower.pooling import FIRST, KEY_BYTES
 from flic.flower.rules import is_evaluation
 from flic.flower.secure.contribution import SumLayout
 from flic.flower.secure.pooled_sum import PooledSum
-from flic.flower.secure.statements import Occasion
+from flic.flower.secure.statements import FalseTotals, Occasion
 from flic.methods.protocol import ServerState, Stage, Step, Update
 from flic.notation import are, counted
 
@@ -119,7 +119,10 @@ class SiloRunner(ABC):
         keep_list = partial(self._rules.keep_list, server.round)
         one = PooledSum(occasion, layout, ask, keep_list, fewest=self._rules.fewest[0])
         one.absent |= self._rules.passed_over(server.round, names)
-        update = one.run()
+        try:
+            update = one.run()
+        except FalseTotals as error:
+            raise self._of_whom(error) from None
         members, absent = one.members, self._away() | one.absent
         for name, why in one.refused.items():
             self.coordinator.members.offend(name, why, round=server.round)
@@ -139,6 +142,17 @@ class SiloRunner(ABC):
         sent = {name: one.num_bytes[name] for name in members}
         facts = {"active": members, "absent": absent, "refused": refused, "bytes": sent}
         return Work([update], {}, one.num_bytes.total(), facts)
+
+    def _of_whom(self, error: FalseTotals) -> FederationError:
+        """The reason to stop after a sum with a false tag: any silo of that sum may have lied."""
+        records = self.coordinator.journal.records
+        members = next(r["active"] for r in records if r["round"] == error.round)
+        return FederationError(
+            f"{error}, those of round {error.round - FIRST + 1}; expected the tag that came out "
+            f"of the same sum. One of {', '.join(members)} added another tag than that of its "
+            "numbers, or says so of one that fits, and masks hide which. Ask them all, and begin "
+            "a new run."
+        )
 
     def count(self, stage: Stage, server: ServerState, updates: Sequence[Update]) -> ServerState:
         """The shared part after a stage, by the federation's rules."""

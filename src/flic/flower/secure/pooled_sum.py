@@ -13,6 +13,7 @@ import torch
 
 from flic.errors import FederationError
 from flic.flower.exchange import Asked, Reply, SumPhase
+from flic.flower.pooling import SUMS
 from flic.flower.secure.contribution import Group, SumLayout
 from flic.flower.secure.fixed_point import added, decoded, negated
 from flic.flower.secure.masks import (
@@ -26,6 +27,7 @@ from flic.flower.secure.shares import recovered, threshold
 from flic.flower.secure.silo_sum import MASKED, least_of, masked_words, thinly_added
 from flic.flower.secure.statements import (
     Advert,
+    FalseTotals,
     Occasion,
     Phase,
     SumAnswer,
@@ -64,9 +66,14 @@ class PooledSum:
         self.num_bytes: Counter[str] = Counter()  # that each silo sent
         self.totals: list[GroupTotals] = []  # as silos are to be sent them
         self._doubts: Counter[str] = Counter()  # of how many others each silo's answers are no use
+        self._deceived: dict[str, int] = {}  # rounds whose totals silos say are false
 
     def run(self) -> Update | str:
-        """The sum as one update; or the reason why it came to nothing, and none of it was read."""
+        """The sum as one update; or the reason why it came to nothing, and none of it was read.
+
+        Raises:
+            FalseTotals: silos say that the totals of an earlier sum do not fit their tag.
+        """
         try:
             num_invited = len(self.occasion.invited)
             self._refuse_few(num_invited, self._fewest, "are there", "min_holders and quorum")
@@ -84,6 +91,7 @@ class PooledSum:
 
     def _adverts(self) -> dict[str, Advert]:
         answers = self._answers("advertise", {name: {} for name in self.occasion.invited})
+        self._stop_if_deceived()
         found: dict[str, Advert] = {}
         for name, (answer, _) in answers.items():
             if answer.advert is None or answer.advert.name != name:
@@ -219,7 +227,9 @@ class PooledSum:
             self.num_bytes[name] += reply.update.num_bytes + len(reply.statement)
             try:
                 answer = read_statement(SumAnswer, reply.statement, who=f"answer of silo {name!r}")
-                if answer.doubted:
+                if answer.false_totals is not None:
+                    self._take_deceived(name, phase, answer.false_totals)
+                elif answer.doubted:
                     self._doubts.update({*answer.doubted} - {name})
                     self.absent[name] = f"doubts what {', '.join(answer.doubted)[:200]} sent"
                 else:
@@ -227,6 +237,19 @@ class PooledSum:
             except FederationError as error:
                 self.refused[name] = str(error)
         return found
+
+    def _take_deceived(self, name: str, phase: Phase, round: int) -> None:
+        """Note that a silo says that totals are false, if it is one that was sent such totals."""
+        if phase == "advertise" and SUMS <= round < self.occasion.round:
+            self._deceived[name] = round
+        else:
+            self._refuse(name, "says that totals are false which it was not sent")
+
+    def _stop_if_deceived(self) -> None:
+        if self._deceived:
+            names = ", ".join(sorted(self._deceived))
+            why = f"{names} said that totals do not fit their tag"
+            raise FalseTotals(why, min(self._deceived.values()))
 
     def _refuse_doubted(self) -> None:
         """Refuse silos whose keys or shares several cannot use; of two, nobody knows who lies."""

@@ -118,10 +118,19 @@ class DoubtedPeers(FederationError):
         self.names = [*names]
 
 
+class FalseTotals(FederationError):
+    """Totals of a round that do not fit the tag that came out of their sum."""
+
+    def __init__(self, message: str, round: int) -> None:
+        super().__init__(message)
+        self.round = round
+
+
 class SumAnswer(_Strict):
     """A silo's answer to one phase, beside its masked numbers."""
 
     doubted: list[str] = []  # peers whose keys or shares it cannot use; then it says nothing else
+    false_totals: int | None = None  # round of totals that do not fit their tag; nothing else then
     advert: Advert | None = None
     shares: dict[str, Hex] = {}  # by receiver, encrypted; or by whom they are of, to unmask
     signature: Hex = ""  # under the list of members

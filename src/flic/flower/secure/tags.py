@@ -15,11 +15,10 @@ from typing import Annotated
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from flic.errors import FederationError
 from flic.flower.secure.contribution import Group, SumLayout
 from flic.flower.secure.fixed_point import LARGEST_SUM, NUMBER_BYTES, STEP, Words, decoded
 from flic.flower.secure.masks import derived, stream
-from flic.flower.secure.statements import Occasion
+from flic.flower.secure.statements import FalseTotals, Occasion
 from flic.shapes import Named
 
 _PRIME = 2**255 - 19
@@ -112,10 +111,11 @@ def refuse_made_up(
 ) -> None:
     """Refuse pooled sums of a silo's columns that are not those of the sum it was in."""
     if not _fits(known, layout, keys, shared, got):
-        raise FederationError(
+        raise FalseTotals(
             f"silo {silo!r} is sent pooled sums of round {got.round} that do not fit their tag; "
             "expected the totals that came out of the secure sum it was in. The coordinator made "
-            "them up, or a silo of the sum lied: ask the operator, and begin a new run."
+            "them up, or a silo of the sum lied: ask the operator, and begin a new run.",
+            got.round,
         )
 
 
