@@ -1,6 +1,7 @@
 """One secure sum among silos of numbers: what one that lies, or is killed, does to the others."""
 
 from dataclasses import dataclass, field
+from secrets import token_bytes
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from flic.errors import FederationError
 from flic.flower.exchange import Asked, Reply
 from flic.flower.keys import create_pair, read_private, read_public
 from flic.flower.pooling import SUMS
+from flic.flower.secure import silo_sum
 from flic.flower.secure.contribution import SumLayout
 from flic.flower.secure.pooled_sum import PooledSum
 from flic.flower.secure.silo_sum import MASKED, Silo, SiloSum, masked_tensor
@@ -167,3 +169,24 @@ def test_a_silo_that_doubts_totals_that_it_was_not_sent_is_named(silos, phase, r
     assert [*found.refused] == ["south"]
     assert "says that totals are false which it was not sent" in found.refused["south"]
     assert is_of(update, [name for name in FIVE if name != "south"])
+
+
+def test_a_silo_that_gives_each_peer_another_part_of_the_key_of_tags_is_named(silos, monkeypatch):
+    """Each would have a key of its own, and all but the liar find totals false."""
+
+    def answer(name, asked):
+        with monkeypatch.context() as patch:
+            if name == "south":
+                sealed = silo_sum.sealed
+                patch.setattr(
+                    silo_sum, "sealed", lambda own, *to: sealed((*own[:2], token_bytes(16)), *to)
+                )
+            return Silos.answer(silos, name, asked)
+
+    silos.answer = answer
+    found, reason = silos.sum()
+    assert "sent masked numbers in a secure sum; expected 4 at least" in reason
+    assert [*found.refused] == ["south"]
+    assert "has keys or shares that 4 others cannot use" in found.refused["south"]
+    found, update = silos.sum([name for name in FIVE if name != "south"])
+    assert is_of(update, found.members)

@@ -45,7 +45,7 @@ from flic.flower.secure.statements import (
     num_signed,
     sign_list,
 )
-from flic.flower.secure.tags import TagKey, own_tags, tag_key
+from flic.flower.secure.tags import TagKey, committed, own_tags, tag_key
 from flic.settings import damaged, read_model
 from flic.shapes import stripped
 
@@ -109,6 +109,7 @@ class SiloSum:
             name=self.silo.name,
             encryption=public_bytes(encryption).hex(),
             mask=public_bytes(mask_key(seeds[0])).hex(),
+            tag_part=committed(seeds[2]),
             contents=contents,
         ).signed(self.silo.key, occasion)
         self._write_numbers({"own": numbers, **{_SENT + n: value for n, value in sent.items()}})
@@ -193,7 +194,8 @@ class SiloSum:
         """The parts that peers encrypted for this silo.
 
         Raises:
-            DoubtedPeers: those whose shares cannot be opened.
+            DoubtedPeers: those whose shares cannot be opened, or whose seed for tags is another
+                than the one that all peers were promised.
         """
         private, common = _private(known), self._in_common(known, [*peers.values()], layout)
         found, doubted, why = dict[str, Parts](), list[str](), ""
@@ -201,7 +203,9 @@ class SiloSum:
             towards = direction(known.occasion, peer, self.silo.name, common[peer])
             of_peer = bytes.fromhex(peers[peer].encryption)
             try:
-                found[peer] = opened(bytes.fromhex(content), private, of_peer, towards)
+                parts = opened(bytes.fromhex(content), private, of_peer, towards)
+                _refuse_other_seed(peers[peer], parts)
+                found[peer] = parts
             except FederationError as error:
                 doubted, why = [*doubted, peer], str(error)
         if doubted:
@@ -396,6 +400,15 @@ def masked_tensor(words: np.ndarray) -> torch.Tensor:
 def masked_words(tensor: torch.Tensor) -> np.ndarray:
     """Masked numbers as they are added."""
     return tensor.numpy().view(np.uint64)
+
+
+def _refuse_other_seed(advert: Advert, parts: Parts) -> None:
+    """Refuse a seed for tags that is not the one of its silo's advert."""
+    if committed(parts[2]) != advert.tag_part:
+        raise FederationError(
+            f"silo {advert.name!r} gives a part of the key of tags that is not the one it signed; "
+            "expected the same for all peers: with several keys, no tag fits. Ask that silo."
+        )
 
 
 def _names(known: _UnderWay) -> list[str]:

@@ -82,6 +82,7 @@ class Advert(_Strict):
     name: str
     encryption: _Key
     mask: _Key
+    tag_part: _Key  # digest of the silo's part of the key of tags
     contents: Contents
     signature: Hex = ""
 

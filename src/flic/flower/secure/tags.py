@@ -74,6 +74,11 @@ def tag_key(seeds: Mapping[str, bytes], occasion: Occasion) -> bytes:
     return derived(together, f"tags {occasion.digest}")
 
 
+def committed(seed: bytes) -> str:
+    """A digest of a silo's seed for tags, so that it gives all peers the same one."""
+    return derived(seed, "commitment to a seed of tags").hex()
+
+
 def tag_words(groups: Sequence[Group]) -> int:
     """Count of the numbers that the tags of these groups travel as."""
     return _LIMBS * len(groups)
