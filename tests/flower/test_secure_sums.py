@@ -198,6 +198,26 @@ def test_what_too_few_tell_stays_at_home_and_the_silo_s_own_model_is_the_same(se
     assert _size(kept) > _size(none) == 0
 
 
+@pytest.mark.slow
+def test_what_stays_at_home_is_what_the_unmasked_sum_lacks(operator):
+    """A second sum, which the operator never has unmasked, lacks what two of its silos tell."""
+    own = alike_frames(FIVE)
+    for name in ("east", "north", "west"):
+        own[name] = like(own[name], dose=30)
+    found = operator(names=FIVE, frames=own)
+    [kept] = found.place.grid.folders["east"].glob("runs/*/kept.safetensors")
+    assert _size(kept) == 0
+    names = [name for name in FIVE if name != "west"]
+    now = {"attempt": "ab" * 16, "invited": names}
+    first = {name: found.told(name, "advertise") for name in names}
+    adverts = [found.ask(n, first[n], **now).advert.model_dump() for n in names]
+    share = {"phase": "share", "adverts": adverts}
+    sealed = {n: found.ask(n, first[n], **now, **share).shares for n in names}
+    shares = {peer: sealed[peer]["east"] for peer in names if peer != "east"}
+    found.ask("east", first["east"], **now, phase="mask", shares=shares)
+    assert _size(kept) == 0
+
+
 def _size(path):
     from safetensors.torch import load_file
 

@@ -54,7 +54,6 @@ class SumVisit:
             return one.share(occasion, asked.adverts, layout), {}
         if asked.phase == "mask":
             masked = one.mask(occasion, asked.shares, layout)
-            self.run.keep_to_itself(layout.in_own_columns(one.kept(), self._keys_in(layout)))
             return SumAnswer(), {MASKED: masked_tensor(masked)}
         if asked.phase == "agree":
             one.refuse_members(occasion, asked.members, layout)
@@ -87,7 +86,10 @@ class SumVisit:
         """Shares that take the masks off a sum whose members the silo signed."""
         occasion = asked.occasion
         behind = self._behind(layout, occasion, one.sets(occasion))
+        kept = layout.in_own_columns(one.kept(), self._keys_in(layout))
         answer, key = one.unmask(occasion, asked.signatures)
+        # What was not told in a sum that is never unmasked was not left out of any total.
+        self.run.keep_to_itself(kept)
         self.run.keep_tag_key(occasion.round, key)
         self.history.keep_sets(self.run.folder.name, _step(occasion), behind)
         return answer

@@ -264,7 +264,7 @@ class SiloSum:
         return {peer.name: layout.in_common(sent, own, peer.contents.columns) for peer in peers}
 
     def kept(self) -> np.ndarray:
-        """Numbers of the last sum that the silo kept to itself."""
+        """Numbers of the sum under way that the silo keeps to itself, of use once unmasked."""
         return self._numbers()["kept"]
 
     # ---- refusals ------------------------------------------------------------------------
