@@ -190,3 +190,30 @@ def test_a_silo_that_gives_each_peer_another_part_of_the_key_of_tags_is_named(si
     assert "has keys or shares that 4 others cannot use" in found.refused["south"]
     found, update = silos.sum([name for name in FIVE if name != "south"])
     assert is_of(update, found.members)
+
+
+# ---- a silo that is killed -------------------------------------------------------------------
+
+
+def test_a_silo_that_is_killed_as_it_masks_can_do_so_again(silos, monkeypatch):
+    """Its numbers were written and what it was sent was not, so that it doubted all peers."""
+    once = []
+
+    def killed(self, state):
+        if self.silo.name == "south" and state.next == "agree" and not once:
+            once.append(state)
+            raise KeyboardInterrupt
+        write(self, state)
+
+    def answer(name, asked):
+        try:
+            return Silos.answer(silos, name, asked)
+        except KeyboardInterrupt:
+            return Silos.answer(silos, name, asked)
+
+    write = SiloSum._write
+    monkeypatch.setattr(SiloSum, "_write", killed)
+    silos.answer = answer
+    _, update = silos.sum()
+    assert once
+    assert is_of(update, FIVE)

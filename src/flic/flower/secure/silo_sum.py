@@ -164,9 +164,11 @@ class SiloSum:
             )
         open_shares = self._opened(known, shares, peers, layout)
         taking_part = [known.own, *peers.values()]
-        numbers = self._numbers()["own"]
+        known_numbers = self._numbers()
+        numbers = known_numbers["own"]
         enough = layout.num_adding(a.contents for a in taking_part) >= least_of(known.adverts)
-        self._write_numbers({"own": numbers, "kept": np.where(enough, 0.0, numbers)})
+        # With what it was sent: killed before the next write, it is asked for this phase again.
+        self._write_numbers({**known_numbers, "kept": np.where(enough, 0.0, numbers)})
         words = encoded(np.where(enough, numbers, 0.0), members=len(taking_part), silo=name)
         seeds = {
             name: bytes.fromhex(known.tag_seed),
