@@ -192,6 +192,40 @@ def test_a_silo_that_gives_each_peer_another_part_of_the_key_of_tags_is_named(si
     assert is_of(update, found.members)
 
 
+# ---- a silo that leaves shares out -----------------------------------------------------------
+
+
+def without_share(name, phase, answer):
+    """South keeps its share of west's mask back."""
+    if (name, phase) != ("south", "unmask"):
+        return answer
+    shares = {peer: own for peer, own in answer.shares.items() if peer != "west"}
+    return answer.model_copy(update={"shares": shares})
+
+
+def test_a_silo_that_leaves_out_a_share_is_named_and_the_others_unmask(silos):
+    silos.change = without_share
+    found, update = silos.sum()
+    assert "has shares of other silos than those that it has masks with" in found.refused["south"]
+    assert is_of(update, FIVE)
+
+
+def test_a_silo_that_leaves_out_a_share_that_is_needed_stops_no_run(silos):
+    """West fails as it unmasks, so that all others' shares of its mask are needed."""
+
+    def change(name, phase, answer):
+        is_gone = (name, phase) == ("west", "unmask")
+        return None if is_gone else without_share(name, phase, answer)
+
+    silos.change = change
+    found, reason = silos.sum()
+    assert reason == (
+        "3 silos took part in unmasking in a secure sum; expected 4 at least (threshold)."
+    )
+    assert [*found.refused] == ["south"]
+    assert found.members == FIVE
+
+
 # ---- a silo that is killed -------------------------------------------------------------------
 
 

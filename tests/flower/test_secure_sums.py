@@ -821,6 +821,31 @@ def test_an_answer_that_does_not_fit_is_refused_and_the_others_go_on(secure, wha
 
 
 @pytest.mark.slow
+def test_a_sum_that_a_silo_kept_shares_back_of_is_tried_again_by_the_same_silos(secure):
+    """Those that unmasked it are in no sum without the liar, so that it stays."""
+    place = secure(deadline_s=0.1)
+    tries = []
+
+    def change(name, round, content):
+        if round != -2 or phase_of(content) != "unmask":
+            return content
+        if name == "south":
+            said = statement_of(content)
+            del said["shares"]["west"]
+            content["answer"]["statement"] = json.dumps(said)
+        tries.append(name)
+        return None if name == "west" and tries.count(name) == 1 else content
+
+    place.grid.change = change
+    place.go()
+    assert [r["active"] for r in records(place)] == [FIVE] * 4
+    [again] = [e["message"] for e in events(place.folder) if e["event"] == "quorum"]
+    assert "3 silos took part in unmasking" in again
+    refused = [(e["silo"], e["round"]) for e in events(place.folder) if e["event"] == "refused"]
+    assert refused == [("south", -2)] * 2
+
+
+@pytest.mark.slow
 def test_a_total_that_cannot_be_one_stops_the_run_and_names_all_who_are_in_it(secure):
     place = secure(deadline_s=0.1)
     place.grid.change = saying("mask", with_noise)

@@ -128,7 +128,8 @@ class SiloRunner(ABC):
             self.coordinator.members.offend(name, why, round=server.round)
         refused = one.refused | self._set_aside
         if isinstance(update, str):
-            self._set_aside = refused
+            # Who unmasked a sum is in none over other silos, so its members stay in the next try.
+            self._set_aside = {n: why for n, why in refused.items() if n not in members}
             problem = update + self._missed(server.round, names)
             self._repeat(server.round, problem, {**absent, **refused})
             return None

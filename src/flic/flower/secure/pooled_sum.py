@@ -60,7 +60,7 @@ class PooledSum:
         """`keep_list` is given the members before any of them unmasks the sum."""
         self.occasion, self.layout = occasion, layout
         self._ask, self._keep_list, self._fewest = ask, keep_list, fewest
-        self.members: list[str] = []
+        self.members: list[str] = []  # whose numbers are in what silos were asked to unmask
         self.absent: dict[str, str] = {}  # who failed, and why
         self.refused: dict[str, str] = {}
         self.num_bytes: Counter[str] = Counter()  # that each silo sent
@@ -81,8 +81,7 @@ class PooledSum:
             sealed = self._shares(adverts)
             begun = _Begun.of(self.layout, adverts, sorted(sealed))
             masked = self._masked(begun, sealed)
-            answers = self._unmasking([*masked], begun.needed)
-            self.members = sorted(masked)
+            answers = self._unmasking([*masked], begun)
             return self._unmasked(begun, masked, answers)
         except _TooFew as error:
             return str(error)
@@ -143,21 +142,23 @@ class PooledSum:
             raise _TooFew(f"a secure sum cannot be unmasked: {reason}")
         return found
 
-    def _unmasking(self, members: list[str], needed: int) -> dict[str, SumAnswer]:
+    def _unmasking(self, members: list[str], begun: "_Begun") -> dict[str, SumAnswer]:
         """Answers of members, each of whom has seen that enough signed the same list."""
         whole = {"members": sorted(members)}
         listed = self._answers("agree", dict.fromkeys(members, whole))
         signed = {name: answer.signature for name, (answer, _) in listed.items()}
-        self._refuse_few(len(signed), needed, "signed the list of members", "threshold")
-        self._keep_list(sorted(members))
-        shown = {"signatures": signed}
+        self._refuse_few(len(signed), begun.needed, "signed the list of members", "threshold")
+        self.members, shown = sorted(members), {"signatures": signed}
+        self._keep_list(self.members)
         found: dict[str, SumAnswer] = {}
         for name, (answer, _) in self._answers("unmask", dict.fromkeys(signed, shown)).items():
             if any(len(own) != 2 * SEED_BYTES for own in (answer.seed, *answer.shares.values())):
                 self._refuse(name, "has seeds or shares of another size")
+            elif {*answer.shares} != {*begun.taking_part} - {name}:
+                self._refuse(name, "has shares of other silos than those that it has masks with")
             else:
                 found[name] = answer
-        self._refuse_few(len(found), needed, "took part in unmasking", "threshold")
+        self._refuse_few(len(found), begun.needed, "took part in unmasking", "threshold")
         return found
 
     # ---- the sum -------------------------------------------------------------------------
