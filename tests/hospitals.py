@@ -111,10 +111,14 @@ def alike_frames(names: Iterable[str], rows: int = 50) -> dict[str, pd.DataFrame
 def assert_told(figures: Mapping[str, float], exact: Mapping[str, float]) -> None:
     """Hold figures that left a silo to the exact ones, as near as they are told.
 
-    Right predictions leave in steps, without classes of few rows; sums of errors are coarser.
+    Right predictions leave in steps, without classes of few rows. So do sums of errors, of which
+    none counts for more than a step: by more than one they are not above the exact sums.
     """
     if "test_spread" in figures:
-        assert figures == pytest.approx({name: exact[name] for name in figures}, rel=0.5)
+        assert figures["test_rows"] == exact["test_rows"]
+        assert figures["test_spread"] == pytest.approx(exact["test_spread"], rel=0.5)
+        for name, step in (("test_squared_error", 16.0), ("test_absolute_error", 4.0)):
+            assert figures[name] < exact[name] + step  # of responses from 5 to 9
         return
     left_out = exact["test_rows"] - figures["test_rows"]
     assert 0 <= left_out < 2 * MIN_ROWS  # of two classes at most

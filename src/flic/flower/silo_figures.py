@@ -2,19 +2,24 @@
 
 The shared part makes the model of linked columns, so whoever chooses it chooses the predictions:
 one row can be given an error that dwarfs all others, and exact sums of errors would tell its
-response, in one run or as the difference of two. Or all rows get one class, and right predictions
+response, in one run or as the difference of two. Sums in steps of the largest error would tell it
+too: bit by bit, by where the step doubles. Or all rows get one class, and right predictions
 are the number of its rows; or the one row that is older than the others gets it, and one more right
 prediction is its class.
 """
 
 from dataclasses import asdict, fields
 from hashlib import blake2b
+from math import ceil, log2
 
 from torch import Tensor
 
 from flic.data.task import Regression, Task
 from flic.engine.score import Errors, Hits
 from flic.methods.linked.rounding import rounded_sum
+
+CUT = 0.25
+"""Largest error that counts, as a share of the declared range; more if responses differ by more."""
 
 
 def figure_names(task: Task) -> list[str]:
@@ -43,11 +48,45 @@ def figures_told(
     if not len(y):
         return {}
     if isinstance(task, Regression):
-        parts = Errors.parts(predicted, y)
-        sums = {name: rounded_sum(own) for name, own in parts.items()} | {"rows": len(y)}
+        sums = asdict(_rounded_errors(predicted, y, largest=largest_error(task, y), key=key))
     else:
         sums = asdict(Hits(_rounded_hits(predicted.argmax(1) == y, step=least, key=key), len(y)))
     return {f"test_{name}": float(value) for name, value in sums.items()}
+
+
+def largest_error(task: Regression, y: Tensor) -> float:
+    """The largest error that counts: of the task and the responses alone, whatever is predicted.
+
+    Were it of the range alone, a range of next to nothing would show who has a response.
+    """
+    apart = float((y.double() - y.double().mean()).abs().max())
+    return max(CUT * task.width, 2.0 ** ceil(log2(apart)) if apart else 0.0)
+
+
+def _rounded_errors(predicted: Tensor, y: Tensor, *, largest: float, key: bytes) -> Errors:
+    """Sums of errors in steps of the largest that counts, so that no row has more than one in them.
+
+    The spread is of no prediction: it is the same in every run, and has a step of its own.
+    """
+    missed = (predicted[:, 0].double() - y.double()).abs()
+    missed = missed.nan_to_num(nan=largest).clamp(max=largest)
+    return Errors(
+        squared_error=_in_steps(missed.square(), largest**2, key),
+        absolute_error=_in_steps(missed, largest, key),
+        spread=rounded_sum(Errors.parts(predicted, y)["spread"]),
+        rows=len(y),
+    )
+
+
+def _in_steps(parts: Tensor, step: float, key: bytes) -> float:
+    """A multiple of a step near the sum of the parts; right in the mean, as with right rows."""
+    below, rest = divmod(float(parts.sum()) / step, 1)
+    return step * (below + (_drawn(parts, key) / 2**64 < rest))
+
+
+def _drawn(parts: Tensor, key: bytes) -> int:
+    """A number of 64 bits that follows from rows' parts in a sum, for who has the key."""
+    return int.from_bytes(blake2b(parts.numpy().tobytes(), key=key, digest_size=8).digest())
 
 
 def _rounded_hits(right: Tensor, *, step: int, key: bytes) -> int:
@@ -60,6 +99,5 @@ def _rounded_hits(right: Tensor, *, step: int, key: bytes) -> int:
     rows, hits = len(right), int(right.sum())
     below = min(hits // step, rows // step - 1) * step
     above = below + step if rows - below >= 2 * step else rows  # the last step is the longest
-    drawn = blake2b(right.numpy().tobytes(), key=key, digest_size=8).digest()
-    is_above = int.from_bytes(drawn) % (above - below) < hits - below
+    is_above = _drawn(right, key) % (above - below) < hits - below
     return above if is_above else below
