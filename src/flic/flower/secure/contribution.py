@@ -3,7 +3,9 @@
 Silos differ in columns, classes and in what they tell. A number to which one silo alone adds would
 be that silo's own, however many silos are in the sum. So each says beforehand, signed, to which
 numbers it would add, and adds only to those to which enough others would. The rest it keeps, and
-adds to the sums that it is sent: its own predictors see the same as if it had told.
+adds to the sums that it is sent: its own predictors see the same as if it had told. That is said
+of tensors, columns and classes. A product of two columns that a silo's own rules keep back is a 0
+that it adds all the same, so that such a total may be one silo's.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
