@@ -101,6 +101,21 @@ def test_columns_under_other_names_are_known_by_what_is_in_them():
     assert changed(rows(), without(rows(), 0), names=("a", "b", "c")) == 1
 
 
+def test_columns_that_exchanged_their_names_are_known_by_what_is_in_them():
+    """By name all their cells had changed, and a row that did change was not seen."""
+    less = rows()
+    less.x[3, 0] += 20
+    assert changed(rows(), less) == 1
+    assert changed(rows(), less, names=("dose", "age", "sex")) == 1
+
+
+def test_a_column_of_new_values_is_compared_with_its_own_name():
+    """Nothing else is like it: it is no other column of which only some rows changed."""
+    other, x = rows(seed=2), rows().x.clone()
+    x[:, 0] = other.x[:, 0]
+    assert changed(rows(), Split(x, rows().y)) == 0
+
+
 def test_tables_with_nothing_in_common_have_nothing_to_compare():
     assert changed(rows(), rows(seed=4), names=("a", "b", "c")) == 0
 

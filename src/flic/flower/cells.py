@@ -17,6 +17,9 @@ _RESPONSE = ""
 _FEW_VALUES = 10
 """Columns of so many values are alike by chance, and known again by name alone."""
 
+_MOST = 0.5
+"""Share of the cells of a column by which it is known again."""
+
 
 @dataclass(frozen=True)
 class Cells:
@@ -74,14 +77,21 @@ class Cells:
         return _fewest([rows, *telling], least)
 
     def _in_common(self, other: "Cells") -> tuple[np.ndarray, np.ndarray]:
-        """Columns of both tables that are the same by name, or else by what is in them."""
+        """Columns of both tables that are the same by name, or else by what is in them.
+
+        Names may have been exchanged, so a column most of whose cells differ from those of its
+        name is looked for under others too.
+        """
         position = {name: j for j, name in enumerate(other.features)}
-        pairs = [(i, position[name]) for i, name in enumerate(self.features) if name in position]
+        named = [(i, position[name]) for i, name in enumerate(self.features) if name in position]
+        pairs = [(i, j) for i, j in named if _are_alike(self.digests[:, i], other.digests[:, j])]
         rest = [
             [i for i in range(side.digests.shape[1]) if i not in known]
             for side, known in ((self, {i for i, _ in pairs}), (other, {j for _, j in pairs}))
         ]
         pairs += _by_content(self.digests, other.digests, *rest)
+        ours, theirs = ({*side} for side in zip(*pairs, strict=True)) if pairs else (set(), set())
+        pairs += [(i, j) for i, j in named if i not in ours and j not in theirs]
         return self.digests[:, [i for i, _ in pairs]], other.digests[:, [j for _, j in pairs]]
 
     def _told(self, least: int) -> list[np.ndarray]:
@@ -105,6 +115,12 @@ def _has_many_values(column: np.ndarray) -> bool:
     return len(np.unique(column)) > _FEW_VALUES
 
 
+def _are_alike(own: np.ndarray, theirs: np.ndarray) -> bool:
+    """Return whether columns of one name are known by it: they have few values, or common ones."""
+    is_telling = _has_many_values(own) and _has_many_values(theirs)
+    return not is_telling or float(np.isin(theirs, own).mean()) >= _MOST
+
+
 def _by_content(
     own: np.ndarray, theirs: np.ndarray, ours: Sequence[int], others: Sequence[int]
 ) -> list[tuple[int, int]]:
@@ -113,7 +129,7 @@ def _by_content(
     found: list[tuple[int, int]] = []
     for i in ours if others else ():
         shares = np.isin(theirs[:, others], own[:, i]).mean(0)
-        if shares.max() >= 0.5 and _has_many_values(own[:, i]):
+        if shares.max() >= _MOST and _has_many_values(own[:, i]):
             found.append((i, others[int(shares.argmax())]))
     return found
 
