@@ -21,6 +21,9 @@ FOR_ALL = 0o666
 MOST_BYTES = 2**30
 """Most bytes of a file that is read as a whole; files of flic are far smaller."""
 
+MOST_BITS = 4096
+"""Most bits of a whole number in settings; one of four times as many Python cannot even print."""
+
 MOST_LEVELS = 64
 """Most levels of nested values; flic's own have far fewer, and a few hundred crash Python."""
 
@@ -123,6 +126,23 @@ def refuse_deep(value: object) -> None:
         if not level:
             return
     raise too_deep()
+
+
+def refuse_large(value: object) -> None:
+    """Refuse whole numbers of more than `MOST_BITS` within values that are not nested too deep.
+
+    Raises:
+        ValueError: there is one.
+    """
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        raise too_large()
+    for own in _within(value):
+        refuse_large(own)
+
+
+def too_large() -> ValueError:
+    """Error for a whole number that is too large."""
+    return ValueError(f"it has a whole number of more than {MOST_BITS} bits; expected fewer")
 
 
 def too_deep() -> ValueError:

@@ -15,7 +15,15 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from flic.errors import ConfigError, Damaged
-from flic.files import MOST_LEVELS, read_bytes, read_json, refuse_deep, too_deep
+from flic.files import (
+    MOST_LEVELS,
+    read_bytes,
+    read_json,
+    refuse_deep,
+    refuse_large,
+    too_deep,
+    too_large,
+)
 
 MOST_SETTINGS = 2**24
 """Most bytes of a settings file: enough for a hundred thousand clients."""
@@ -97,7 +105,7 @@ def _parse_toml(text: str) -> dict[str, Any]:
     """Settings of a TOML text.
 
     Raises:
-        ValueError: it is no TOML, or nested too deep.
+        ValueError: it is no TOML, nested too deep, or has numbers that no file can hold.
     """
     if _LONG_KEY.search(text):  # the time for a key grows with the square of its parts
         raise too_deep()
@@ -105,7 +113,12 @@ def _parse_toml(text: str) -> dict[str, Any]:
         found = tomllib.loads(text)
     except RecursionError:
         raise too_deep() from None
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:  # Python's own, whose hint is how to change Python's limit of digits
+        raise too_large() from None
     refuse_deep(found)
+    refuse_large(found)
     return found
 
 
