@@ -236,8 +236,10 @@ def sources_of(agreed: Agreement, client: ClientData) -> tuple[int, ...]:
 
 def _values(rows: Float[Tensor, "rows p"], sources: Int[Tensor, " p"]) -> float:
     """Number of values in rows, of which some are equal, or of few different ones."""
-    bits = (_bits_together(rows[:, sources == source]) for source in sources.unique())
-    return _combinations(rows) * sum(bits, 0.0)
+    _, source, columns = sources.unique(return_inverse=True, return_counts=True)
+    bits, alone = _bits(rows), columns[source] == 1
+    together = (rows[:, source == several] for several in (columns > 1).nonzero().flatten())
+    return _combinations(rows) * (float(bits[alone].sum()) + sum(map(_bits_together, together)))
 
 
 def _bits_together(rows: Float[Tensor, "rows p"]) -> float:
