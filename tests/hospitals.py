@@ -265,7 +265,7 @@ def make_here(
         coordinator.members.admit(name, ALL_NODES[name])
     folders = {name: root / name for name in names}
     know_each_other(folders)
-    if coordinator.settings.sends_sums and not coordinator.settings.secure_sums:
+    if coordinator.settings.sends_sums and not coordinator.settings.masks_sums:
         for own in folders.values():
             agree_to_plain_sums(own, coordinator.settings)
     return Here(folder, HereGrid(folders))

@@ -79,12 +79,14 @@ def init(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Without TLS; on this machine only.")
     ] = False,
-    no_secure_sums: Annotated[
-        bool,
+    secure_sums: Annotated[
+        bool | None,
         typer.Option(
-            "--no-secure-sums", help="Linked columns: you see each silo's sums, not only the total."
+            "--secure-sums/--no-secure-sums",
+            help="Whether silos mask what they send, so that you see totals alone. By default "
+            "linked columns are masked, and networks are not: you can then check each update.",
         ),
-    ] = False,
+    ] = None,
     set_: Assignments = None,
 ) -> None:
     """Make a coordinator: settings, certificates, and folders that only you can read."""
@@ -95,7 +97,7 @@ def init(
 
     named = {"method": method, "rounds": rounds, "seed": seed, "classes": split_names(classes)}
     given = {key: value for key, value in named.items() if value is not None}
-    given |= {"secure_sums": False} if no_secure_sums else {}
+    given |= {} if secure_sums is None else {"secure_sums": secure_sums}
     source = source_of("flic coordinator init", set_)
     settings = federation_settings(assigned({}, set_) | given, source=source)
     address = Address(hosts=tuple(host or ["localhost"]), port=port, insecure=insecure)
@@ -104,6 +106,16 @@ def init(
     _tell_next(made)
     if settings.sends_sums:
         _tell_of_sums(made, settings)
+    if settings.masks_sums:
+        typer.echo(
+            "sums are masked: once all silos are admitted, write the list of their keys with flic "
+            "coordinator keys, and have every silo compare and trust it."
+        )
+    if settings.masks_sums and not settings.sends_sums:
+        notice(
+            f"under masks a run needs {settings.min_holders} silos or more (min_holders), the same "
+            "in every round, and you cannot see which of them sends nonsense."
+        )
 
 
 def _tell_of_sums(made: "Deployment", settings: "FederationSettings") -> None:
@@ -122,12 +134,7 @@ def _tell_of_sums(made: "Deployment", settings: "FederationSettings") -> None:
             "and show single ones. A silo holds to its own min_rows, which is larger unless its "
             "owner lowers it too."
         )
-    if settings.secure_sums:
-        typer.echo(
-            "sums are masked: once all silos are admitted, write the list of their keys with flic "
-            "coordinator keys, and have every silo compare and trust it."
-        )
-    else:
+    if not settings.masks_sums:
         notice(
             "without secure sums, whoever runs this coordinator sees the sums of every silo: class "
             "means and covariances of its rows. Silos are told so."

@@ -26,12 +26,13 @@ def show_leaving(silo: "SiloFolder", settings: "FederationSettings") -> None:
     _show_bytes(leaving, are_masked=settings.masks_sums)
     if settings.sends_sums:
         _show_sums(silo, settings)
-        _show_who_sees(silo, settings)
     else:
         typer.echo(
             "never: rows, labels, names and kinds of columns, the embedding φ and the head β, "
             "their gradients, the private key"
         )
+    if settings.sends_sums or settings.masks_sums:
+        _show_who_sees(silo, settings)
 
 
 def _show_bytes(leaving: "Sequence[Leaving]", *, are_masked: bool) -> None:
@@ -62,11 +63,12 @@ def _show_sums(silo: "SiloFolder", settings: "FederationSettings") -> None:
 
 def _show_who_sees(silo: "SiloFolder", settings: "FederationSettings") -> None:
     """Say whether the operator sees these sums, and what a federation of two would show."""
-    if settings.secure_sums:
+    if settings.masks_sums:
         least = silo.min_holders(settings)
+        size = ", and there is one for every linked column of any silo" * settings.sends_sums
         typer.echo(
             f"masked: the operator sees totals over {least} silos or more, not yours. A masked "
-            "number has 16 bytes, and there is one for every linked column of any silo."
+            f"number has 16 bytes{size}."
         )
         notice(
             f"if fewer than {least} silos take part, this silo sends no sums: with two, each could "

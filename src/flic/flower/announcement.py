@@ -52,10 +52,15 @@ def announce(silo: SiloFolder, settings: FederationSettings) -> list[Leaving]:
     server = ServerState(1, engine.engine.method.init_server().shared)
     state = engine.prepared(server)
     trained, _ = engine.train("update", server, state, silo.min_rows(short))
+    entries, masked = trained.update.entries, settings.masks_sums
+    found = [
+        *(_tensor(n, e.value.shape, e.value, EVERY) for n, e in entries.items()),
+        *(_number(f"weight of {name}", EVERY) for name in entries),
+    ]
+    losses = [_number(f"loss {term}", EVERY) for term in trained.losses]  # stay at home if masked
     return [
-        *(_tensor(n, e.value.shape, e.value, EVERY) for n, e in trained.update.entries.items()),
-        *(_number(f"weight of {name}", EVERY) for name in trained.update.entries),
-        *(_number(f"loss {term}", EVERY) for term in trained.losses),
+        *(replace(own, is_in_sum=masked) for own in found),
+        *([] if masked else losses),
         *(_number(name, "every evaluation") for name in figure_names(settings.common_task)),
     ]
 
@@ -76,7 +81,7 @@ def _sums(silo: SiloFolder, settings: FederationSettings) -> list[Leaving]:
     for name, value, linked in engine.leaving():
         sent = _nth(round_of(name))
         both = _tensor(name, value.shape, value, sent), _number(f"weight of {name}", sent)
-        found += [replace(o, linked=linked, is_in_sum=settings.secure_sums) for o in both]
+        found += [replace(o, linked=linked, is_in_sum=settings.masks_sums) for o in both]
     figures = figure_names(settings.common_task)
     return [*found, *(_number(name, "every evaluation") for name in figures)]
 

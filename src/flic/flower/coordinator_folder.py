@@ -29,6 +29,7 @@ from flic.flower.members import Members
 from flic.flower.rules import Rules
 from flic.flower.run_request import clear_request
 from flic.flower.secure_rules import SecureRules
+from flic.flower.secure_training import SecureTrainingRules
 from flic.methods.protocol import ServerState, Step
 from flic.settings import damaged, read_object
 
@@ -111,9 +112,11 @@ class Coordinator:
     def rules(self) -> Rules:
         """Rules for what silos are sent, and what is taken from them."""
         if not self.settings.sends_sums:
+            if self.settings.masks_sums:
+                return SecureTrainingRules(self.settings, self.folder)
             return Rules(self.settings)
         counted = [lambda at=at: self._counted(at) for at in (-1, 0)]
-        if self.settings.secure_sums:
+        if self.settings.masks_sums:
             return SecureRules(self.settings, self.folder, *counted)
         return LinkedRules(self.settings, self.folder, counted[0])
 

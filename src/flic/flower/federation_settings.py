@@ -68,8 +68,10 @@ class FederationSettings(Section):
     max_message_mb: float = Field(default=16.0, gt=0)
     norm_factor: float = Field(default=10.0, gt=1)  # of the median move of a round
     max_features: int = Field(default=0, ge=0)  # of the widest silo, encoded; for probe inputs
-    min_holders: int = Field(default=3, ge=2)  # silos behind every sum of linked columns
-    secure_sums: bool = True  # whether sums are masked, so that the operator sees those of all
+    min_holders: int = Field(default=3, ge=2)  # silos behind every sum of linked columns, or masked
+    # Whether silos mask what they send, so that the operator sees totals alone; None: linked
+    # columns' sums, since of masked networks no single update can be checked.
+    secure_sums: bool | None = None
     salt: str = Field(default="", pattern="^([0-9a-f]{2})*$")  # of linked columns' keys
     max_offences: int = Field(default=3, ge=1)
 
@@ -149,8 +151,30 @@ class FederationSettings(Section):
 
     @property
     def masks_sums(self) -> bool:
-        """True if silos send their sums masked."""
-        return self.sends_sums and self.secure_sums
+        """True if silos send masked numbers: sums, or weighted versions of what is averaged."""
+        return self.sends_sums if self.secure_sums is None else self.secure_sums
+
+    @model_validator(mode="after")
+    def _what_masks_allow(self) -> Self:
+        """Refuse, of networks under masks, what needs more than one total over the same silos."""
+        if self.sends_sums or not self.masks_sums:
+            return self
+        if self.average == "trimmed":
+            raise ValueError(
+                "average is 'trimmed' and secure_sums is set; expected 'mean', since nobody knows "
+                "which silo's numbers are the extremes"
+            )
+        if self.participation < 1:
+            raise ValueError(
+                f"participation is {self.participation:g} and secure_sums is set; expected 1, "
+                "since totals of two rounds over different silos can show the part of one"
+            )
+        if self.method_settings.anchors.average_covariance == "barycentre":
+            raise ValueError(
+                "anchors.average_covariance is 'barycentre' and secure_sums is set; expected "
+                "'factors', since a barycentre is no sum"
+            )
+        return self
 
     def coordinated_method(self) -> Method:
         """The method as the coordinator knows it: other facts about silos are theirs."""
@@ -182,7 +206,7 @@ class FederationSettings(Section):
             "rounds": self.rounds,
             "participation": self.participation,
             "client_weight": self.weights,
-            "average": self.average,
+            "average": "mean" if self.masks_sums else self.average,
             "shared_sees_all_rows": True,  # few of a class would be drawn for the others' anchors
         }
         return MethodSettings.model_validate(

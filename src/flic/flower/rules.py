@@ -3,7 +3,7 @@
 How messages travel, and how many answers are enough, is the runner's concern.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from statistics import median_low
 
@@ -72,12 +72,12 @@ class Rules:
             )
         return found
 
-    def sum_layout(self, round: int) -> SumLayout | None:
-        """The numbers of a round's secure sum; None if each silo's update is counted by itself."""
-        del round
+    def sum_layout(self, stage: Stage, round: int) -> SumLayout | None:
+        """The numbers of a stage's secure sum; None if each silo's update is counted by itself."""
+        del stage, round
         return None
 
-    def take(self, one: PooledSum, update: Update) -> None:
+    def take(self, one: PooledSum, update: Update, server: ServerState) -> None:
         """Take a secure sum, and remember what its silos need to know of it."""
 
     def keep_list(self, round: int, members: Sequence[str]) -> None:
@@ -88,9 +88,11 @@ class Rules:
         del round
         return frozenset()
 
-    def passed_over(self, round: int, names: Sequence[str]) -> dict[str, str]:
-        """Silos that are not asked for a secure sum of these, with the reason."""
-        del round, names
+    def passed_over(
+        self, round: int, names: Sequence[str], there: Collection[str]
+    ) -> dict[str, str]:
+        """Silos, of those that are there or were before, that a secure sum is not to have."""
+        del round, names, there
         return {}
 
     def unsound(self, server: ServerState) -> list[str]:

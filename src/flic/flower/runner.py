@@ -79,7 +79,7 @@ class SiloRunner(ABC):
         Raises:
             FederationError: no quorum again and again.
         """
-        layout = self._rules.sum_layout(server.round)
+        layout = self._rules.sum_layout(stage, server.round)
         if layout is not None:
             return self._secure_work(layout, stage, server, names)
         asked = self.ask(stage.name, server, names)
@@ -118,7 +118,7 @@ class SiloRunner(ABC):
 
         keep_list = partial(self._rules.keep_list, server.round)
         one = PooledSum(occasion, layout, ask, keep_list, fewest=self._rules.fewest[0])
-        one.absent |= self._rules.passed_over(server.round, names)
+        one.absent |= self._rules.passed_over(server.round, names, self._there)
         try:
             update = one.run()
         except FalseTotals as error:
@@ -130,11 +130,11 @@ class SiloRunner(ABC):
         if isinstance(update, str):
             # Who unmasked a sum is in none over other silos, so its members stay in the next try.
             self._set_aside = {n: why for n, why in refused.items() if n not in members}
-            problem = update + self._missed(server.round, names)
+            problem = update + self._missed(server.round)
             self._repeat(server.round, problem, {**absent, **refused})
             return None
         self._tries, self._set_aside = 0, {}
-        self._rules.take(one, update)
+        self._rules.take(one, update, server)
         # Who fails once its numbers have arrived is counted all the same.
         absent, refused = (
             {name: why for name, why in own.items() if name not in members}
@@ -192,10 +192,10 @@ class SiloRunner(ABC):
             told = True
             time.sleep(min(POLL_S, self._settings.deadline_s))
 
-    def _missed(self, round: int, names: Sequence[str]) -> str:
+    def _missed(self, round: int) -> str:
         """A sentence on silos without which others may refuse a round's secure sum; "" if none."""
         listed = self._rules.listed(round)
-        missing = sorted(listed - {*names})
+        missing = sorted(listed - (self._there - self._set_aside.keys()))
         if not missing:
             return ""
         return (

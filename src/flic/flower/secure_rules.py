@@ -8,11 +8,9 @@ A silo that has unmasked a sum refuses one over any other set. So where too few 
 tried again with the silos that were asked to unmask it, as soon as all of these are there.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-
-from pydantic import BaseModel, ConfigDict
 
 from flic.errors import FederationError
 from flic.files import write_json
@@ -25,6 +23,7 @@ from flic.flower.secure.plausible import wrong_in_sum
 from flic.flower.secure.pooled_sum import PooledSum
 from flic.flower.secure.statements import MOST_LINKED
 from flic.flower.secure.tags import AllTotals, KnownTotals
+from flic.flower.unmasking import Unmasking, false_sum, fewest_in_sum, not_among
 from flic.methods.protocol import ServerState, Stage, Update
 from flic.settings import read_model
 
@@ -33,12 +32,6 @@ TOTALS = "totals.json"
 
 LISTED = "listed.json"
 """File beside it: the silos that were last asked to unmask a sum, and the round of it."""
-
-
-class _Listed(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    round: int
-    members: list[str]
 
 
 class SecureRules(LinkedRules):
@@ -59,17 +52,19 @@ class SecureRules(LinkedRules):
 
     @property
     def fewest(self) -> tuple[int, str, str]:
-        if self.settings.min_holders <= self.settings.quorum:
-            return super().fewest
-        remedy = "Admit more: with two, each could read the other's sums."
-        return self.settings.min_holders, "min_holders", remedy
+        return fewest_in_sum(self.settings, super().fewest)
 
     @property
     def _pool(self) -> list[str]:
         """Silos whose keys say what is linked."""
         return self._first() or self.members
 
-    def sum_layout(self, round: int) -> SumLayout | None:
+    @property
+    def _unmasking(self) -> Unmasking:
+        return Unmasking(self.pooling.folder / LISTED)
+
+    def sum_layout(self, stage: Stage, round: int) -> SumLayout | None:
+        del stage
         if round == FIRST:  # keys are of no row
             return None
         union = self.pooling.union(self._pool)
@@ -80,19 +75,11 @@ class SecureRules(LinkedRules):
             )
         return SumLayout(self.settings, round, tuple(union))
 
-    def take(self, one: PooledSum, update: Update) -> None:
-        """Take a sum, unless it cannot be one.
-
-        Raises:
-            FederationError: saying what is wrong with it.
-        """
+    def take(self, one: PooledSum, update: Update, server: ServerState) -> None:
+        del server
         names, round = one.members, one.occasion.round
         if wrong := wrong_in_sum(update, len(names)):
-            raise FederationError(
-                f"round {round - FIRST + 1}: the sum of {', '.join(names)} {wrong}. One of them "
-                "sent numbers that are no sums of rows, and masks hide which. Ask them to look at "
-                "their tables; the rounds before are kept."
-            )
+            raise false_sum(round - FIRST + 1, names, wrong)
         if missing := sorted({*self.members} - {*names}):
             why = "; ".join(f"{name}: {one.absent[name]}" for name in missing if name in one.absent)
             message = (
@@ -106,12 +93,10 @@ class SecureRules(LinkedRules):
         self._members = [*names]
 
     def keep_list(self, round: int, members: Sequence[str]) -> None:
-        known = _Listed(round=round, members=[*members])
-        write_json(self.pooling.folder / LISTED, known.model_dump())
+        self._unmasking.keep(round, members)
 
     def listed(self, round: int) -> frozenset[str]:
-        known = read_model(_Listed, self.pooling.folder / LISTED)
-        return frozenset(known.members if known is not None and known.round == round else ())
+        return self._unmasking.members(round)
 
     def asked(self, round: int, names: Iterable[str]) -> list[str]:
         """Those of an earlier try alone, if all are there: who unmasked it refuses other sets.
@@ -121,14 +106,13 @@ class SecureRules(LinkedRules):
         there, listed = super().asked(round, names), self.listed(round)
         return sorted(listed) if listed and listed <= {*there} else there
 
-    def passed_over(self, round: int, names: Sequence[str]) -> dict[str, str]:
+    def passed_over(
+        self, round: int, names: Sequence[str], there: Collection[str]
+    ) -> dict[str, str]:
+        del there
         if self.listed(round) != {*names}:
             return {}
-        why = (
-            f"failed before {', '.join(names)} were asked to unmask the sum, and whoever did is in "
-            "no sum of other silos"
-        )
-        return dict.fromkeys(sorted({*self.members} - {*names}), why)
+        return dict.fromkeys(sorted({*self.members} - {*names}), not_among(names))
 
     @property
     def _known_totals(self) -> KnownTotals:

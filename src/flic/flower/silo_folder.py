@@ -152,7 +152,9 @@ class SiloFolder:
             table, _ = self.read(settings)
             encoded, least = self.encoded(table, settings), self.min_rows(settings)
             if not settings.sends_sums:  # what sums are of is known once columns are linked
-                self.history.keep(self.history.held_out_of(encoded), run=name)
+                history, is_masked = self.history, settings.masks_sums
+                told = history.rows_of_network if is_masked else history.held_out_of
+                history.keep(told(encoded), run=name)
             SiloRun.create(folder, table, encoded, settings, least=least)
         found = SiloRun.open(folder)
         if found.settings.agreement != settings.agreement:

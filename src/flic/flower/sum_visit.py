@@ -91,7 +91,7 @@ class SumVisit:
         # What was not told in a sum that is never unmasked was not left out of any total.
         self.run.keep_to_itself(kept)
         self.run.keep_tag_key(occasion.round, key)
-        self.history.keep_sets(self.run.folder.name, _step(occasion), behind)
+        self.history.keep_sets(self.run.folder.name, self._step(occasion), behind)
         return answer
 
     def _behind(
@@ -109,8 +109,19 @@ class SumVisit:
         names = {f"column {i}": digests.get(key, key) for i, key in enumerate(layout.union)}
         behind = {names.get(label, label): members for label, members in sets.items()}
         least = self.silo.min_holders
-        self.history.refuse_subtraction(run, _step(occasion), behind, least=least)
+        self.history.refuse_subtraction(run, self._step(occasion), behind, least=least)
         return behind
+
+    def _step(self, occasion: Occasion) -> str:
+        """Name of the sums that may be subtracted from each other: of linked columns, a round's.
+
+        Versions of a network hardly change from round to round once training has settled; with
+        another seed they are others from the beginning.
+        """
+        settings = self.run.settings
+        if settings.sends_sums:
+            return f"{occasion.stage} {occasion.round}"
+        return f"{occasion.stage}, seed {settings.seed}"
 
     def _linked_keys(self, layout: SumLayout, linked: Sequence[int]) -> list[str]:
         """Keys of the features that are linked, if the request says twice the same of them."""
@@ -155,7 +166,3 @@ def as_peer(folder: Path, silo: str, *, min_holders: int) -> Silo:
             f"{folder} LIST"
         )
     return Silo(own[0], key, peers, min_holders)
-
-
-def _step(occasion: Occasion) -> str:
-    return f"{occasion.stage} {occasion.round}"

@@ -116,7 +116,8 @@ class SumsHistory:
         assert told is not None  # its rows were kept before they were masked
         known = {label: [*sets] for label, sets in told.sets.get(step, {}).items()}
         for label, members in behind.items():
-            known[label] = [*known.get(label, []), sorted(members)]
+            if sorted(members) not in known.setdefault(label, []):
+                known[label].append(sorted(members))
         self.keep(replace(told, sets={**told.sets, step: known}), run)
 
     def _sets_before(self, run: str, step: str, label: str, least: int) -> list[frozenset[str]]:
@@ -145,14 +146,20 @@ class SumsHistory:
         return Told.of(features, client, key=self._secret)
 
     def held_out_of(self, silo: EncodedSilo) -> Told:
-        """Digests of the held-out rows of a run that tells figures alone.
+        """Digests of the held-out rows of a run that tells figures alone."""
+        found = self.rows_of_network(silo)
+        nothing = replace(
+            found.train, digests=found.train.digests[:0], classes=found.train.classes[:0]
+        )
+        return replace(found, train=nothing)
+
+    def rows_of_network(self, silo: EncodedSilo) -> Told:
+        """Digests of the rows of a run that trains a network.
 
         They are of cells as linked columns have them: a network's are in units of the whole table.
         """
         names = linked_names(silo.encoder, silo.declared, silo.name)
-        client = in_shared_units(silo, silo.name)
-        none = client.train.take(torch.zeros(len(client.train), dtype=torch.bool))
-        return replace(self.rows_of(names, replace(client, train=none)), beginnings=0)
+        return replace(self.rows_of(names, in_shared_units(silo, silo.name)), beginnings=0)
 
     def told_in(self, run: str) -> Told | None:
         """Digests of the rows that a run told of; None if it told of none yet."""

@@ -11,6 +11,7 @@ from flic.flower.answers import digest_of_request
 from flic.flower.federation_settings import FederationSettings
 from flic.flower.pooling import FIRST, LAST, SUMS
 from flic.flower.secure.statements import SumAnswer, SumRequest
+from flic.flower.secure_training import out_of_proportion
 from flic.flower.silo_engine import HeldOut, SiloEngine, VisitResult
 from flic.flower.silo_figures import figures_told
 from flic.flower.silo_folder import SiloFolder
@@ -18,7 +19,7 @@ from flic.flower.silo_run import SiloRun
 from flic.flower.sum_visit import SumVisit, as_peer, refuse_made_up_sums
 from flic.flower.sums_history import Told
 from flic.methods.linked.linked import UPLOAD
-from flic.methods.protocol import ServerState
+from flic.methods.protocol import ServerState, Update
 from flic.notation import counted
 from flic.shapes import Named
 
@@ -39,15 +40,35 @@ def train(
         if settings.sends_sums:
             _refuse_unmasked(silo, server.round, settings)
             return _prepare(silo, own, server)
-        begun, engine = own.round_before(server.round), SiloEngine(own.client, own.settings)
-        if begun is None:
-            begun = server.round - 1
-            own.save(begun, engine.prepared(server), server.shared)
-        least = silo.min_rows(own.settings)
-        trained, private = engine.train(stage, server, own.private(begun, engine), least)
-        own.save(server.round, private, server.shared)
-        own.keep({begun, server.round})
+        if settings.masks_sums and server.round <= settings.rounds:
+            raise FederationError(
+                f"silo {silo.name!r} is asked for what it learnt without masks in round "
+                f"{server.round}; expected a secure sum. Give coordinator and silos one version "
+                "of flic."
+            )
+        return _trained(silo, own, server, stage)
+
+
+def _trained(silo: SiloFolder, own: SiloRun, server: ServerState, stage: str) -> VisitResult:
+    """A visit to the silo's network from its own state before the round, which is kept."""
+    begun, engine = own.round_before(server.round), SiloEngine(own.client, own.settings)
+    if begun is None:
+        begun = server.round - 1
+        own.save(begun, engine.prepared(server), server.shared)
+    least = silo.min_rows(own.settings)
+    trained, private = engine.train(stage, server, own.private(begun, engine), least)
+    own.save(server.round, private, server.shared)
+    own.keep({begun, server.round})
     return trained
+
+
+def _to_be_masked(silo: SiloFolder, own: SiloRun, server: ServerState, stage: str) -> Update:
+    """What a silo learnt, in proportion to what it was sent: behind masks nobody else can look."""
+    update = _trained(silo, own, server, stage).update
+    first = own.settings.coordinated_method().init_server().shared
+    if wrong := out_of_proportion(update, server.shared, first, own.settings):
+        raise FederationError(f"{wrong} Nothing was sent.")
+    return update
 
 
 def add_to_sum(
@@ -63,7 +84,8 @@ def add_to_sum(
     occasion = asked.occasion
     _refuse_other_stage(silo, occasion.stage, settings)
     is_other = (occasion.run, occasion.round) != (run, server.round)
-    if is_other or server.round == FIRST or not settings.masks_sums:  # keys are not summed
+    is_summed = server.round != FIRST if settings.sends_sums else server.round <= settings.rounds
+    if is_other or not is_summed or not settings.masks_sums:
         raise FederationError(
             f"silo {silo.name!r} is asked for a secure sum of another run or round, or where "
             "there are none; expected this one. Give coordinator and silos one version of flic."
@@ -71,9 +93,14 @@ def add_to_sum(
     with alone_in(silo.folder, patience_s=settings.deadline_s):
         own = silo.run(run, settings)
         peer = as_peer(silo.folder, silo.name, min_holders=silo.min_holders(settings))
+        visit = SumVisit(own, peer, silo.history)
+        if not settings.sends_sums:
+            stage = occasion.stage
+            return visit.answer(
+                asked, server.shared, (), lambda: _to_be_masked(silo, own, server, stage)
+            )
         engine, begins = silo.linked_engine(own.client, settings), asked.phase == "advertise"
         linked = engine.positions(server) if begins else []
-        visit = SumVisit(own, peer, silo.history)
         return visit.answer(
             asked, server.shared, linked, lambda: _prepare(silo, own, server, totals).update
         )
@@ -212,7 +239,7 @@ def _refuse_unmasked(silo: SiloFolder, round: int, settings: FederationSettings)
     """Refuse to tell sums as they are unless the silo was shown that there are no masks."""
     if round == FIRST:  # keys are of no row
         return
-    if settings.secure_sums or not silo.was_shown:
+    if settings.masks_sums or not silo.was_shown:
         raise FederationError(
             f"silo {silo.name!r} is asked for sums without masks; expected a secure sum. If "
             "the federation was made with --no-secure-sums and you agree to that, make the "

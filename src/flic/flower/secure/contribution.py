@@ -44,14 +44,22 @@ class SumLayout:
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Tensors of the sum; what is averaged travels as n · v and n."""
-        shared = linked_method(self.union, self.settings, apart=True).init_server().shared
         found: dict[str, tuple[int, ...]] = {}
-        for name, value in shared.items():
-            if round_of(name) == self.round:
-                found[name] = tuple(value.shape)
-                if not name.startswith("moments."):
-                    found[_WEIGHT + name] = ()
+        for name, value in self._shared.items():
+            found[name] = tuple(value.shape)
+            if not name.startswith("moments."):
+                found[_WEIGHT + name] = ()
         return found
+
+    @cached_property
+    def _shared(self) -> Named:
+        """What silos add to in the round, as the server shares it: of networks, all they learn."""
+        if self.settings.sends_sums:
+            shared = linked_method(self.union, self.settings, apart=True).init_server().shared
+            return {name: own for name, own in shared.items() if round_of(name) == self.round}
+        method = self.settings.coordinated_method()
+        shared = method.init_server().shared
+        return {name: own for name, own in shared.items() if name not in method.fixed}
 
     @cached_property
     def size(self) -> int:
@@ -233,7 +241,8 @@ class SumLayout:
             elif not name.startswith(_WEIGHT):
                 weight = float(tensors[_WEIGHT + name])
                 if weight > 0:
-                    entries[name] = Entry(value / weight, weight)
+                    mean = (value / weight).to(self._shared[name].dtype)
+                    entries[name] = Entry(mean, weight)
         return Update(who, entries)
 
 
