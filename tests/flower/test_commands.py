@@ -413,6 +413,23 @@ def test_the_cost_of_flower_is_measured(flic, monkeypatch):
     assert found["flower_seconds"] > found["simulator_seconds"] > 0
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+def test_the_cost_of_masks_is_measured(flic, monkeypatch):
+    monkeypatch.setattr("flic.flower.ops.benchmark.ROUNDS", 1)
+    code, said = flic("coordinator bench --silos 3 --secure-sums --format json")
+    assert code == 0, said
+    (found,) = json.loads(said)
+    # 34 numbers of 16 bytes, and what silos say in five phases.
+    assert 34 * 16 < found["flower_bytes"] < 100 * 34 * 16
+    assert found["flower_seconds"] > found["simulator_seconds"] > 0
+
+
+def test_masks_are_not_measured_with_two_silos(flic):
+    code, said = flic("coordinator bench --silos 2 --secure-sums")
+    assert (code, "3 at least" in said) == (2, True)
+
+
 def quick_start():
     page = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
     section = page.split("## On one machine")[1]

@@ -28,7 +28,10 @@ from hospitals import FIVE, SALT, settings_of
 
 UNION = ("a" * 32, "b" * 32)
 LAYOUT = SumLayout(
-    settings_of(method="linked", salt=SALT, network={"linked": {"random_features": 4}}), SUMS, UNION
+    settings_of(method="linked", salt=SALT, network={"linked": {"random_features": 4}}),
+    "prepare",
+    SUMS,
+    UNION,
 )
 NUMBERS = {name: np.full(LAYOUT.size, place + 1.0) for place, name in enumerate(FIVE)}
 SAID = Contents(names=sorted(LAYOUT.shapes), columns=[0, 1], classes=[0, 1], min_holders=3)

@@ -90,9 +90,11 @@ def test_the_result_is_that_of_the_simulator_within_the_error_of_fixed_point(sec
     journal = simulated(place.coordinator.settings, silos)
     # Later rounds are computed from the first one's sums, so an error of these is in them.
     same(place.coordinator.server.shared, in_form_of(place, journal.server.shared), 1e-9)
-    theirs = journal.records[-1]["scores"]
-    for name, figures in records(place)[-1]["scores"].items():
-        assert_told(figures, theirs[name])
+    theirs = journal.records[-1]["scores"].values()
+    [(who, figures)] = records(place)[-1]["scores"].items()
+    assert who == "3 silos"
+    exact = {name: sum(own[name] for own in theirs) for name in figures}
+    assert_told(figures, exact, silos=3)
 
 
 def in_form_of(place, shared):
@@ -145,7 +147,7 @@ def masked_of(place):
 def test_no_message_is_within_chance_of_a_plain_sum(whole):
     """Each masked message is uniform, byte by byte, and equal numbers are masked differently."""
     masked = masked_of(whole)
-    assert len(masked) == 3 * len(FIVE)
+    assert len(masked) == 4 * len(FIVE)  # three sums, and figures
     values = [uniformity(words) for _, words in masked if len(words) > 1000]
     assert len(values) == 2 * len(FIVE)
     assert min(values) > 1e-4
@@ -158,7 +160,7 @@ def test_nothing_but_keys_statements_masks_and_figures_leaves(whole):
     for _, content in answers(whole):
         assert {*content["update"]} <= {"masked"}
         assert {*content["answer"]} <= {"round", "keys", "statement"}
-        assert {*content["numbers"]} <= {"test_right", "test_rows"}
+        assert not content["numbers"]
 
 
 def test_secrets_are_gone_after_the_sum(whole):
@@ -190,9 +192,8 @@ def test_what_too_few_tell_stays_at_home_and_the_silo_s_own_model_is_the_same(se
     assert all(value.isfinite().all() for value in shared.values())
     last = records(place)[-1]
     assert last["active"] == FIVE
-    assert sum(own["test_right"] for own in last["scores"].values()) > 0.5 * sum(
-        own["test_rows"] for own in last["scores"].values()
-    )
+    figures = last["scores"]["5 silos"]
+    assert figures["test_right"] > 0.5 * figures["test_rows"]
     [kept] = place.grid.folders["south"].glob("runs/*/kept.safetensors")
     [none] = place.grid.folders["east"].glob("runs/*/kept.safetensors")
     assert _size(kept) > _size(none) == 0
@@ -317,7 +318,7 @@ def test_a_silo_that_fails_does_not_stop_the_others(secure, round, phase):
     at = [r["round"] for r in records(place)].index(round)
     assert records(place)[at]["active"] == (FIVE if in_sum else others)
     assert records(place)[-1]["active"] == (FIVE if in_sum and round == 0 else others)
-    assert sorted(records(place)[-1]["scores"]) == others
+    assert [*records(place)[-1]["scores"]] == ["4 silos"]
     if not in_sum and round == -2:
         expected = plain_of(place, others)
         same(place.coordinator.server.shared, expected, 1e-9)
@@ -525,7 +526,7 @@ def test_more_columns_than_a_sum_can_have_are_refused_on_both_sides(operator, mo
     rules = found.place.coordinator.rules
     monkeypatch.setattr(type(rules.pooling), "union", lambda self, names: made_up)
     with pytest.raises(FederationError, match="5000 columns are linked; expected 4096 at most"):
-        rules.sum_layout(-2)
+        rules.sum_layout("prepare", -2)
 
 
 @pytest.mark.slow
@@ -616,9 +617,42 @@ def test_figures_are_told_of_no_sums_that_the_operator_made_up(secure):
         return ask(name, message)
 
     place.grid.ask = lie
-    place.go()
+    with pytest.raises(FederationError, match="south, west said that totals do not fit their tag"):
+        place.go()
     assert all("do not fit their tag" in failures(place, own)[-1] for own in FIVE)
-    assert "accuracy" not in records(place)[-1]
+    assert not any("scores" in record for record in records(place))
+
+
+@pytest.mark.slow
+def test_figures_of_a_silo_alone_are_told_to_nobody(secure):
+    """Of one silo the operator asks for figures as a federation without masks would."""
+    place = secure(["east", "north", "south"], deadline_s=0.1)
+    ask = place.grid.ask
+
+    def lie(name, message):
+        if message.metadata.message_type == "evaluate":
+            message.content["request"].pop("statement", None)
+        return ask(name, message)
+
+    place.grid.ask = lie
+    place.go()
+    assert all("figures without masks" in failures(place, own)[-1] for own in NODES)
+    assert records(place)[-1]["scores"] == {}
+    [said] = [e["message"] for e in events(place.folder) if e["event"] == "figures"]
+    assert "has no figures of held-out rows" in said
+
+
+@pytest.mark.slow
+def test_figures_that_too_few_silos_tell_are_of_no_rows(secure):
+    own = alike_frames(["east", "north", "south"])
+    place = secure([*own], frames=own, deadline_s=0.3)
+    for name in ("east", "north"):
+        path = place.silo(name).folder / "silo.toml"
+        path.write_text(path.read_text().replace("test_share = 0.25", "test_share = 0.02"))
+    place.go()
+    assert records(place)[-1]["scores"] == {}
+    [said] = [e["message"] for e in events(place.folder) if e["event"] == "figures"]
+    assert "too few silos tell theirs" in said
 
 
 @pytest.mark.slow

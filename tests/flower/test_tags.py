@@ -24,7 +24,7 @@ COLUMNS = {"east": (0, 1, 2), "north": (0, 2), "south": (0, 1, 2)}
 @pytest.fixture(scope="module", params=[SUMS, SUMS + 1])
 def layout(request):
     settings = settings_of(method="linked", salt=SALT, network={"linked": {"random_features": 4}})
-    return SumLayout(settings, request.param, UNION)
+    return SumLayout(settings, "prepare", request.param, UNION)
 
 
 @pytest.fixture(scope="module")

@@ -293,16 +293,26 @@ def bench(
     silos: Annotated[
         list[int] | None, typer.Option(min=2, help="Number of silos; may be repeated.")
     ] = None,
+    secure_sums: Annotated[
+        bool, typer.Option("--secure-sums", help="Under masks, which takes three silos or more.")
+    ] = False,
     format: Format = "text",
 ) -> None:
     """Measure Flower's cost on this machine: seconds and bytes per round, by number of silos."""
     need_flower("coordinator bench")
+    from flic.flower.federation_settings import MIN_HOLDERS
     from flic.flower.ops.benchmark import measure
 
+    if secure_sums and min(silos or [MIN_HOLDERS]) < MIN_HOLDERS:
+        raise ConfigError(
+            f"--silos is {min(silos or [])} with --secure-sums; expected {MIN_HOLDERS} at least: "
+            "with two, each could read the other's part. Measure more silos."
+        )
     with StepDisplay("bench", quiet=format == "json") as display:
         found = measure(
             silos or [3, 8],
             lambda record, total, done: display.advance(done, total, facts(record, 0.0)),
+            secure_sums=secure_sums,
         )
     if format == "json":
         typer.echo(json.dumps([asdict(one) for one in found]))

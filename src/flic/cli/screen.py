@@ -138,7 +138,7 @@ def still(doing: str) -> Generator[None]:
 def facts_of(record: Mapping[str, Any]) -> str:
     """Loss terms and score of a step."""
     terms = [f"{term} {value:.3g}" for term, value in record.get("losses", {}).items()]
-    if "scores" in record:
+    if record.get("scores"):  # under masks there are none if too few silos answer
         from flic.runs.metrics import scores_at
 
         scores = scores_at(record)

@@ -61,7 +61,7 @@ def announce(silo: SiloFolder, settings: FederationSettings) -> list[Leaving]:
     return [
         *(replace(own, is_in_sum=masked) for own in found),
         *([] if masked else losses),
-        *(_number(name, "every evaluation") for name in figure_names(settings.common_task)),
+        *_figures(settings),
     ]
 
 
@@ -82,8 +82,12 @@ def _sums(silo: SiloFolder, settings: FederationSettings) -> list[Leaving]:
         sent = _nth(round_of(name))
         both = _tensor(name, value.shape, value, sent), _number(f"weight of {name}", sent)
         found += [replace(o, linked=linked, is_in_sum=settings.masks_sums) for o in both]
-    figures = figure_names(settings.common_task)
-    return [*found, *(_number(name, "every evaluation") for name in figures)]
+    return [*found, *_figures(settings)]
+
+
+def _figures(settings: FederationSettings) -> list[Leaving]:
+    names, masked = figure_names(settings.common_task), settings.masks_sums
+    return [replace(_number(name, "every evaluation"), is_in_sum=masked) for name in names]
 
 
 def _nth(round: int) -> str:

@@ -82,6 +82,7 @@ def _add_to_sum(silo: SiloFolder, request: Request) -> Reply:
             request.server,
             request.settings,
             run=request.run,
+            holders=request.holders,
             totals=request.totals,
         )
     except DoubtedPeers as error:
@@ -108,6 +109,8 @@ def _refusal(silo: SiloFolder, request: Request, error: Exception, answer: SumAn
 
 
 def _evaluate(silo: SiloFolder, request: Request) -> Reply:
+    if request.statement:
+        return _add_to_sum(silo, request)
     figures = visits.evaluate(
         silo,
         request.server,

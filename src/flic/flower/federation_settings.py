@@ -48,6 +48,10 @@ AGREED = (
 )
 
 
+MIN_HOLDERS = 3
+"""Silos behind every total unless set: of two, each could read the other's part."""
+
+
 class FederationSettings(Section):
     """All that a federation depends on besides the silos' tables."""
 
@@ -68,7 +72,9 @@ class FederationSettings(Section):
     max_message_mb: float = Field(default=16.0, gt=0)
     norm_factor: float = Field(default=10.0, gt=1)  # of the median move of a round
     max_features: int = Field(default=0, ge=0)  # of the widest silo, encoded; for probe inputs
-    min_holders: int = Field(default=3, ge=2)  # silos behind every sum of linked columns, or masked
+    min_holders: int = Field(
+        default=MIN_HOLDERS, ge=2
+    )  # silos behind every sum of linked columns, or masked
     # Whether silos mask what they send, so that the operator sees totals alone; None: linked
     # columns' sums, since of masked networks no single update can be checked.
     secure_sums: bool | None = None

@@ -78,7 +78,8 @@ class LinkedRules(Rules):
 
     # ---- what silos are sent -------------------------------------------------------------
 
-    def asked(self, round: int, names: Iterable[str]) -> list[str]:
+    def asked(self, stage: str, round: int, names: Iterable[str]) -> list[str]:
+        del stage
         members = {*names} if round == FIRST else {*names} & {*self.members}
         return sorted(members)
 

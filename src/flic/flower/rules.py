@@ -72,20 +72,20 @@ class Rules:
             )
         return found
 
-    def sum_layout(self, stage: Stage, round: int) -> SumLayout | None:
-        """The numbers of a stage's secure sum; None if each silo's update is counted by itself."""
+    def sum_layout(self, stage: str, round: int) -> SumLayout | None:
+        """The numbers of a stage's secure sum; None if each silo's answer is taken by itself."""
         del stage, round
         return None
 
     def take(self, one: PooledSum, update: Update, server: ServerState) -> None:
         """Take a secure sum, and remember what its silos need to know of it."""
 
-    def keep_list(self, round: int, members: Sequence[str]) -> None:
-        """Remember the silos that are about to unmask a round's secure sum."""
+    def keep_list(self, stage: str, round: int, members: Sequence[str]) -> None:
+        """Remember the silos that are about to unmask a stage's secure sum."""
 
-    def listed(self, round: int) -> frozenset[str]:
-        """Silos that were last asked to unmask a round's secure sum; nobody if none were."""
-        del round
+    def listed(self, stage: str, round: int) -> frozenset[str]:
+        """Silos that were last asked to unmask a stage's secure sum; nobody if none were."""
+        del stage, round
         return frozenset()
 
     def passed_over(
@@ -106,9 +106,9 @@ class Rules:
         del name
         return ""
 
-    def asked(self, round: int, names: Iterable[str]) -> list[str]:
-        """Those of the silos that a round, or an evaluation after it, is for."""
-        del round
+    def asked(self, stage: str, round: int, names: Iterable[str]) -> list[str]:
+        """Those of the silos that a stage of a round, or an evaluation after it, is for."""
+        del stage, round
         return sorted(names)
 
     def shared_with(self, name: str, server: ServerState) -> ServerState:

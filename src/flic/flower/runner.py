@@ -16,7 +16,7 @@ from flic.flower.federation_settings import NUMBER_BYTES
 from flic.flower.log import note
 from flic.flower.pooling import FIRST, KEY_BYTES
 from flic.flower.rules import is_evaluation
-from flic.flower.secure.contribution import SumLayout
+from flic.flower.secure.contribution import FIGURE, SumLayout
 from flic.flower.secure.pooled_sum import PooledSum
 from flic.flower.secure.statements import FalseTotals, Occasion
 from flic.methods.protocol import ServerState, Stage, Step, Update
@@ -62,7 +62,10 @@ class SiloRunner(ABC):
             FederationError: too few silos may take part at all.
         """
         fewest, rule, remedy = self._rules.fewest
-        listed = self._rules.listed(step.round) & self.coordinator.members.welcome().keys()
+        listed = (
+            self._rules.listed(_stage_of(step), step.round)
+            & self.coordinator.members.welcome().keys()
+        )
         self.wait(min(self._everyone, fewest), listed)
         able = len(self.coordinator.members.welcome())
         if step.sends and able < fewest:
@@ -71,7 +74,8 @@ class SiloRunner(ABC):
                 f"{fewest} at least ({rule}). {remedy}"
             )
         self._there = self.connected()
-        return self._rules.asked(step.round, self._there - self._set_aside.keys())
+        there = self._there - self._set_aside.keys()
+        return self._rules.asked(_stage_of(step), step.round, there)
 
     def work(self, stage: Stage, server: ServerState, names: Sequence[str]) -> Work | None:
         """Ask these silos, and count what they sent; None without a quorum.
@@ -79,7 +83,7 @@ class SiloRunner(ABC):
         Raises:
             FederationError: no quorum again and again.
         """
-        layout = self._rules.sum_layout(stage, server.round)
+        layout = self._rules.sum_layout(stage.name, server.round)
         if layout is not None:
             return self._secure_work(layout, stage, server, names)
         asked = self.ask(stage.name, server, names)
@@ -104,33 +108,15 @@ class SiloRunner(ABC):
         self, layout: SumLayout, stage: Stage, server: ServerState, names: Sequence[str]
     ) -> Work | None:
         """One sum of these silos under masks; None if too few were left for it."""
-        occasion = Occasion(
-            run=self.coordinator.run,
-            round=server.round,
-            stage=stage.name,
-            attempt=secrets.token_hex(16),
-            invited=sorted(names),
-            union=list(layout.union),
-        )
-
-        def ask(phase: SumPhase) -> Asked:
-            return self.ask(stage.name, server, sorted(phase.statements), phase)
-
-        keep_list = partial(self._rules.keep_list, server.round)
-        one = PooledSum(occasion, layout, ask, keep_list, fewest=self._rules.fewest[0])
+        one = self._sum(layout, server, names)
         one.absent |= self._rules.passed_over(server.round, names, self._there)
-        try:
-            update = one.run()
-        except FalseTotals as error:
-            raise self._of_whom(error) from None
+        update = self._added(one)
         members, absent = one.members, self._away() | one.absent
-        for name, why in one.refused.items():
-            self.coordinator.members.offend(name, why, round=server.round)
         refused = one.refused | self._set_aside
         if isinstance(update, str):
             # Who unmasked a sum is in none over other silos, so its members stay in the next try.
             self._set_aside = {n: why for n, why in refused.items() if n not in members}
-            problem = update + self._missed(server.round)
+            problem = update + self._missed(stage.name, server.round)
             self._repeat(server.round, problem, {**absent, **refused})
             return None
         self._tries, self._set_aside = 0, {}
@@ -143,6 +129,33 @@ class SiloRunner(ABC):
         sent = {name: one.num_bytes[name] for name in members}
         facts = {"active": members, "absent": absent, "refused": refused, "bytes": sent}
         return Work([update], {}, one.num_bytes.total(), facts)
+
+    def _sum(self, layout: SumLayout, server: ServerState, names: Sequence[str]) -> PooledSum:
+        """One attempt at a sum of these silos."""
+        occasion = Occasion(
+            run=self.coordinator.run,
+            round=server.round,
+            stage=layout.stage,
+            attempt=secrets.token_hex(16),
+            invited=sorted(names),
+            union=list(layout.union),
+        )
+
+        def ask(phase: SumPhase) -> Asked:
+            return self.ask(layout.stage, server, sorted(phase.statements), phase)
+
+        keep_list = partial(self._rules.keep_list, layout.stage, server.round)
+        return PooledSum(occasion, layout, ask, keep_list, fewest=self._rules.fewest[0])
+
+    def _added(self, one: PooledSum) -> Update | str:
+        """A sum, or the reason why it came to nothing; offences are noted."""
+        try:
+            update = one.run()
+        except FalseTotals as error:
+            raise self._of_whom(error) from None
+        for name, why in one.refused.items():
+            self.coordinator.members.offend(name, why, round=one.occasion.round)
+        return update
 
     def _of_whom(self, error: FalseTotals) -> FederationError:
         """The reason to stop after a sum with a false tag: any silo of that sum may have lied."""
@@ -160,8 +173,11 @@ class SiloRunner(ABC):
         return self._rules.count(stage, server, updates)
 
     def figures(self, server: ServerState) -> Figures:
-        """Figures of every silo that is there, on its own held-out rows."""
-        names = self._rules.asked(server.round, self.connected())
+        """Figures of every silo that is there, on its own held-out rows; or those of all added."""
+        names = self._rules.asked(EVALUATE, server.round, self.connected())
+        layout = self._rules.sum_layout(EVALUATE, server.round)
+        if layout is not None:
+            return self._added_figures(layout, server, names)
         replies = self.ask(EVALUATE, server, names).replies
         sound = {
             name: reply.numbers
@@ -172,6 +188,26 @@ class SiloRunner(ABC):
         for name in sorted(told - {*sound}):
             self._leave_out_figures(name, server.round)
         return sound
+
+    def _added_figures(
+        self, layout: SumLayout, server: ServerState, names: Sequence[str]
+    ) -> Figures:
+        """Figures of all silos together, under the number of them; none if too few answer."""
+        problem = "not all silos of the rounds before are there"
+        for _ in range(TRIES if names else 0):
+            one = self._sum(layout, server, names)
+            found = self._added(one)
+            if isinstance(found, Update):
+                figures = {n.removeprefix(FIGURE): float(e.value) for n, e in found.entries.items()}
+                if is_evaluation(figures, self._settings.task):
+                    return {counted(len(one.members), "silo"): figures}
+                problem = "they are of no rows, since too few silos tell theirs"
+                break
+            problem = found + self._missed(EVALUATE, server.round)
+            names = self._rules.asked(EVALUATE, server.round, self.connected())
+        message = f"round {server.round} has no figures of held-out rows: {problem}"
+        note(self.coordinator.folder, "figures", round=server.round, message=message)
+        return {}
 
     def committed(self, record: Record) -> None:
         """Log the round, and forget the reasons that silos were told."""
@@ -192,9 +228,9 @@ class SiloRunner(ABC):
             told = True
             time.sleep(min(POLL_S, self._settings.deadline_s))
 
-    def _missed(self, round: int) -> str:
-        """A sentence on silos without which others may refuse a round's secure sum; "" if none."""
-        listed = self._rules.listed(round)
+    def _missed(self, stage: str, round: int) -> str:
+        """A sentence on silos without which others may refuse a secure sum; "" if none."""
+        listed = self._rules.listed(stage, round)
         missing = sorted(listed - (self._there - self._set_aside.keys()))
         if not missing:
             return ""
@@ -245,6 +281,11 @@ class SiloRunner(ABC):
             "round; expected those of this one. They are left out; look at the silo's log."
         )
         note(self.coordinator.folder, "figures", round=round, silo=name, message=message)
+
+
+def _stage_of(step: Step) -> str:
+    """Name of the first work of a step."""
+    return step.stages[0].name if step.stages else EVALUATE
 
 
 def _bytes_of(reply: Reply) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from flic.engine.engine import EVALUATE
 from flic.errors import FederationError
 from flic.files import write_json
 from flic.flower.federation_settings import FederationSettings
@@ -24,14 +25,15 @@ from flic.flower.secure.pooled_sum import PooledSum
 from flic.flower.secure.statements import MOST_LINKED
 from flic.flower.secure.tags import AllTotals, KnownTotals
 from flic.flower.unmasking import Unmasking, false_sum, fewest_in_sum, not_among
+from flic.methods.linked.linked import UPLOAD
 from flic.methods.protocol import ServerState, Stage, Update
 from flic.settings import read_model
 
 TOTALS = "totals.json"
 """File in the folder of pooled sums: the tags of the totals that silos are sent."""
 
-LISTED = "listed.json"
-"""File beside it: the silos that were last asked to unmask a sum, and the round of it."""
+LISTED, MEASURED = "listed.json", "measured.json"
+"""Files beside it: the silos that were last asked to unmask a sum, and one of figures."""
 
 
 class SecureRules(LinkedRules):
@@ -59,12 +61,10 @@ class SecureRules(LinkedRules):
         """Silos whose keys say what is linked."""
         return self._first() or self.members
 
-    @property
-    def _unmasking(self) -> Unmasking:
-        return Unmasking(self.pooling.folder / LISTED)
+    def _unmasking(self, stage: str) -> Unmasking:
+        return Unmasking(self.pooling.folder / (MEASURED if stage == EVALUATE else LISTED))
 
-    def sum_layout(self, stage: Stage, round: int) -> SumLayout | None:
-        del stage
+    def sum_layout(self, stage: str, round: int) -> SumLayout | None:
         if round == FIRST:  # keys are of no row
             return None
         union = self.pooling.union(self._pool)
@@ -73,7 +73,7 @@ class SecureRules(LinkedRules):
                 f"{len(union)} columns are linked; expected {MOST_LINKED} at most where sums are "
                 "masked, since there is a number for every pair. Link fewer columns."
             )
-        return SumLayout(self.settings, round, tuple(union))
+        return SumLayout(self.settings, stage, round, tuple(union))
 
     def take(self, one: PooledSum, update: Update, server: ServerState) -> None:
         del server
@@ -92,25 +92,25 @@ class SecureRules(LinkedRules):
         write_json(self.pooling.folder / TOTALS, known.model_dump())
         self._members = [*names]
 
-    def keep_list(self, round: int, members: Sequence[str]) -> None:
-        self._unmasking.keep(round, members)
+    def keep_list(self, stage: str, round: int, members: Sequence[str]) -> None:
+        self._unmasking(stage).keep(round, members)
 
-    def listed(self, round: int) -> frozenset[str]:
-        return self._unmasking.members(round)
+    def listed(self, stage: str, round: int) -> frozenset[str]:
+        return self._unmasking(stage).members(round)
 
-    def asked(self, round: int, names: Iterable[str]) -> list[str]:
+    def asked(self, stage: str, round: int, names: Iterable[str]) -> list[str]:
         """Those of an earlier try alone, if all are there: who unmasked it refuses other sets.
 
         Without some of them the others are asked: perhaps nobody has unmasked it.
         """
-        there, listed = super().asked(round, names), self.listed(round)
+        there, listed = super().asked(stage, round, names), self.listed(stage, round)
         return sorted(listed) if listed and listed <= {*there} else there
 
     def passed_over(
         self, round: int, names: Sequence[str], there: Collection[str]
     ) -> dict[str, str]:
         del there
-        if self.listed(round) != {*names}:
+        if self.listed(UPLOAD, round) != {*names}:
             return {}
         return dict.fromkeys(sorted({*self.members} - {*names}), not_among(names))
 

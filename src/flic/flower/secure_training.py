@@ -8,6 +8,7 @@ without one silo would show its part as the difference.
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
+from flic.engine.engine import EVALUATE
 from flic.flower.federation_settings import FederationSettings
 from flic.flower.rules import HARMLESS, Rules, too_far
 from flic.flower.secure.contribution import SumLayout
@@ -15,7 +16,7 @@ from flic.flower.secure.plausible import wrong_in_sum
 from flic.flower.secure.pooled_sum import PooledSum
 from flic.flower.unmasking import Unmasking, false_sum, fewest_in_sum, not_among
 from flic.method_settings import unit_of
-from flic.methods.protocol import ServerState, Stage, Update
+from flic.methods.protocol import ServerState, Update
 from flic.shapes import Named
 
 MEMBERS = "masked.json"
@@ -35,18 +36,19 @@ class SecureTrainingRules(Rules):
     def fewest(self) -> tuple[int, str, str]:
         return fewest_in_sum(self.settings, super().fewest)
 
-    def sum_layout(self, stage: Stage, round: int) -> SumLayout | None:
-        return SumLayout(self.settings, round, ()) if stage.sends else None
+    def sum_layout(self, stage: str, round: int) -> SumLayout | None:
+        return SumLayout(self.settings, stage, round, ()) if self._sends(stage, round) else None
 
-    def keep_list(self, round: int, members: Sequence[str]) -> None:
-        self._unmasking.keep(round, members)
+    def keep_list(self, stage: str, round: int, members: Sequence[str]) -> None:
+        if stage != EVALUATE:  # which is of the same silos, or of none
+            self._unmasking.keep(round, members)
 
-    def listed(self, round: int) -> frozenset[str]:
-        return self._unmasking.members() if self._is_masked(round) else frozenset()
+    def listed(self, stage: str, round: int) -> frozenset[str]:
+        return self._unmasking.members() if self._sends(stage, round) else frozenset()
 
-    def asked(self, round: int, names: Iterable[str]) -> list[str]:
+    def asked(self, stage: str, round: int, names: Iterable[str]) -> list[str]:
         """The silos of the rounds before, or nobody as long as some of them are missing."""
-        there, listed = super().asked(round, names), self.listed(round)
+        there, listed = super().asked(stage, round, names), self.listed(stage, round)
         if not listed:
             return there
         return sorted(listed) if listed <= {*there} else []
@@ -54,12 +56,12 @@ class SecureTrainingRules(Rules):
     def passed_over(
         self, round: int, names: Sequence[str], there: Collection[str]
     ) -> dict[str, str]:
-        others = sorted({*there} - {*names}) if names and self.listed(round) else []
+        others = sorted({*there} - {*names}) if names and self._unmasking.members() else []
         return dict.fromkeys(others, not_among(names))
 
-    def _is_masked(self, round: int) -> bool:
-        """Return whether numbers leave in a round; none do in the last one."""
-        return round <= self.settings.rounds
+    def _sends(self, stage: str, round: int) -> bool:
+        """Return whether numbers leave in a stage; of the last round, figures alone do."""
+        return stage == EVALUATE or round <= self.settings.rounds
 
     def take(self, one: PooledSum, update: Update, server: ServerState) -> None:
         """Take a total, unless it is none or out of all proportion.

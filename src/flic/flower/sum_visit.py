@@ -15,6 +15,7 @@ from flic.flower.secure.statements import Occasion, SumAnswer, SumRequest, read_
 from flic.flower.secure.tags import AllTotals, refuse_made_up
 from flic.flower.silo_run import SiloRun
 from flic.flower.sums_history import SumsHistory
+from flic.methods.linked.linked import UPLOAD
 from flic.methods.protocol import ServerState, Update
 from flic.shapes import Named
 
@@ -46,7 +47,7 @@ class SumVisit:
         """
         occasion = asked.occasion
         one = SiloSum(self.run.folder, self.silo)
-        layout = SumLayout(self.run.settings, occasion.round, tuple(occasion.union))
+        layout = SumLayout(self.run.settings, occasion.stage, occasion.round, tuple(occasion.union))
         if asked.phase == "advertise":
             keys = self._linked_keys(layout, linked)
             return self._advertise(one, layout, occasion, shared, keys, make), {}
@@ -115,13 +116,13 @@ class SumVisit:
     def _step(self, occasion: Occasion) -> str:
         """Name of the sums that may be subtracted from each other: of linked columns, a round's.
 
-        Versions of a network hardly change from round to round once training has settled; with
-        another seed they are others from the beginning.
+        A network hardly changes from round to round once training has settled, nor do its figures;
+        with another seed it is another from the beginning.
         """
         settings = self.run.settings
         if settings.sends_sums:
             return f"{occasion.stage} {occasion.round}"
-        return f"{occasion.stage}, seed {settings.seed}"
+        return f"network, seed {settings.seed}"
 
     def _linked_keys(self, layout: SumLayout, linked: Sequence[int]) -> list[str]:
         """Keys of the features that are linked, if the request says twice the same of them."""
@@ -151,7 +152,7 @@ def refuse_made_up_sums(run: SiloRun, server: ServerState, keys: Sequence[str], 
                 f"silo {run.name!r} is sent pooled sums without a tag, or of a sum that it was not "
                 "in; expected those of its own sums. Begin a new run."
             )
-        layout = SumLayout(run.settings, round, tuple(known[round].union))
+        layout = SumLayout(run.settings, UPLOAD, round, tuple(known[round].union))
         refuse_made_up(run.name, known[round], layout, keys, server.shared, tags[round])
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import torch
+
 from flic.data.client_data import ClientData
 from flic.engine.engine import EVALUATE
 from flic.errors import FederationError
@@ -10,6 +12,7 @@ from flic.files import alone_in
 from flic.flower.answers import digest_of_request
 from flic.flower.federation_settings import FederationSettings
 from flic.flower.pooling import FIRST, LAST, SUMS
+from flic.flower.secure.contribution import FIGURE
 from flic.flower.secure.statements import SumAnswer, SumRequest
 from flic.flower.secure_training import out_of_proportion
 from flic.flower.silo_engine import HeldOut, SiloEngine, VisitResult
@@ -19,7 +22,7 @@ from flic.flower.silo_run import SiloRun
 from flic.flower.sum_visit import SumVisit, as_peer, refuse_made_up_sums
 from flic.flower.sums_history import Told
 from flic.methods.linked.linked import UPLOAD
-from flic.methods.protocol import ServerState, Update
+from flic.methods.protocol import Entry, ServerState, Update
 from flic.notation import counted
 from flic.shapes import Named
 
@@ -40,13 +43,17 @@ def train(
         if settings.sends_sums:
             _refuse_unmasked(silo, server.round, settings)
             return _prepare(silo, own, server)
-        if settings.masks_sums and server.round <= settings.rounds:
-            raise FederationError(
-                f"silo {silo.name!r} is asked for what it learnt without masks in round "
-                f"{server.round}; expected a secure sum. Give coordinator and silos one version "
-                "of flic."
-            )
-        return _trained(silo, own, server, stage)
+        if _is_masked(settings, stage, server.round):
+            raise _without_masks(silo, "what it learnt", server.round)
+        trained = _trained(silo, own, server, stage)
+        return replace(trained, losses={}) if settings.masks_sums else trained
+
+
+def _without_masks(silo: SiloFolder, what: str, round: int) -> FederationError:
+    return FederationError(
+        f"silo {silo.name!r} is asked for {what} without masks in round {round}; expected a secure "
+        "sum. Give coordinator and silos one version of flic."
+    )
 
 
 def _trained(silo: SiloFolder, own: SiloRun, server: ServerState, stage: str) -> VisitResult:
@@ -78,14 +85,15 @@ def add_to_sum(
     settings: FederationSettings,
     *,
     run: str,
+    holders: Sequence[int] = (),
     totals: str = "",
 ) -> tuple[SumAnswer, Named]:
     """One phase of a secure sum: what the silo says in it, and its masked numbers."""
-    occasion = asked.occasion
-    _refuse_other_stage(silo, occasion.stage, settings)
+    occasion, stage = asked.occasion, asked.occasion.stage
+    if stage != EVALUATE:
+        _refuse_other_stage(silo, stage, settings)
     is_other = (occasion.run, occasion.round) != (run, server.round)
-    is_summed = server.round != FIRST if settings.sends_sums else server.round <= settings.rounds
-    if is_other or not is_summed or not settings.masks_sums:
+    if is_other or not _is_masked(settings, stage, server.round):
         raise FederationError(
             f"silo {silo.name!r} is asked for a secure sum of another run or round, or where "
             "there are none; expected this one. Give coordinator and silos one version of flic."
@@ -94,16 +102,30 @@ def add_to_sum(
         own = silo.run(run, settings)
         peer = as_peer(silo.folder, silo.name, min_holders=silo.min_holders(settings))
         visit = SumVisit(own, peer, silo.history)
-        if not settings.sends_sums:
-            stage = occasion.stage
-            return visit.answer(
-                asked, server.shared, (), lambda: _to_be_masked(silo, own, server, stage)
-            )
-        engine, begins = silo.linked_engine(own.client, settings), asked.phase == "advertise"
-        linked = engine.positions(server) if begins else []
-        return visit.answer(
-            asked, server.shared, linked, lambda: _prepare(silo, own, server, totals).update
-        )
+        linked: Sequence[int] = ()
+        if settings.sends_sums and asked.phase == "advertise":
+            linked = silo.linked_engine(own.client, settings).positions(server)
+
+        def make() -> Update:
+            if stage == EVALUATE:
+                figures = _measure(silo, own, server, holders, totals)
+                return Update(silo.name, {FIGURE + n: _total(v) for n, v in figures.items()})
+            if settings.sends_sums:
+                return _prepare(silo, own, server, totals).update
+            return _to_be_masked(silo, own, server, stage)
+
+        return visit.answer(asked, server.shared, linked, make)
+
+
+def _is_masked(settings: FederationSettings, stage: str, round: int) -> bool:
+    """Return whether what a stage sends is masked; keys of columns are no sum."""
+    if settings.sends_sums:
+        return settings.masks_sums and round > FIRST
+    return settings.masks_sums and (stage == EVALUATE or round <= settings.rounds)
+
+
+def _total(value: float) -> Entry:
+    return Entry(torch.tensor(value, dtype=torch.float64), 1.0)
 
 
 def evaluate(
@@ -120,16 +142,23 @@ def evaluate(
     A round's figures are told once; asked again with another shared part, they are refused.
     """
     with alone_in(silo.folder, patience_s=settings.deadline_s):
-        own = silo.run(run, settings)
-        if settings.sends_sums:
-            return _linked_figures(silo, own, server, holders, totals)
-        begun = own.round_before(server.round + 1)
-        if begun is None:
-            raise FederationError(
-                f"silo {silo.name!r} is asked for figures and has not trained yet; expected a "
-                "round first. It will have figures after its first one."
-            )
-        return _figures(silo, own, server, begun)
+        if _is_masked(settings, EVALUATE, server.round):
+            raise _without_masks(silo, "figures", server.round)
+        return _measure(silo, silo.run(run, settings), server, holders, totals)
+
+
+def _measure(
+    silo: SiloFolder, own: SiloRun, server: ServerState, holders: Sequence[int], totals: str
+) -> dict[str, float]:
+    if own.settings.sends_sums:
+        return _linked_figures(silo, own, server, holders, totals)
+    begun = own.round_before(server.round + 1)
+    if begun is None:
+        raise FederationError(
+            f"silo {silo.name!r} is asked for figures and has not trained yet; expected a "
+            "round first. It will have figures after its first one."
+        )
+    return _figures(silo, own, server, begun)
 
 
 def _figures(silo: SiloFolder, own: SiloRun, server: ServerState, begun: int) -> dict[str, float]:

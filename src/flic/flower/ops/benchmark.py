@@ -36,16 +36,19 @@ class Overhead:
     silos: int
     flower_seconds: float
     simulator_seconds: float
-    flower_bytes: float  # a silo and round: tensors, weights, loss terms
+    flower_bytes: float  # a silo and round: tensors, weights, loss terms; or all that masks take
     simulator_bytes: float  # the tensors alone
     start_seconds: float  # until every process runs and every silo is let in
 
 
 def measure(
-    counts: Iterable[int], on_round: OnRound = lambda record, total, done: None
+    counts: Iterable[int],
+    on_round: OnRound = lambda record, total, done: None,
+    *,
+    secure_sums: bool = False,
 ) -> list[Overhead]:
     """Overhead of federations of these sizes, one after the other."""
-    return [_measured(count, on_round) for count in counts]
+    return [_measured(count, on_round, secure_sums=secure_sums) for count in counts]
 
 
 def simulated(settings: FederationSettings, silos: Sequence[SiloFolder]) -> MemoryJournal:
@@ -67,8 +70,10 @@ def simulated(settings: FederationSettings, silos: Sequence[SiloFolder]) -> Memo
     return journal
 
 
-def _measured(count: int, on_round: OnRound) -> Overhead:
-    settings = FederationSettings(classes=("malignant", "benign"), rounds=ROUNDS, evaluate_every=0)
+def _measured(count: int, on_round: OnRound, *, secure_sums: bool) -> Overhead:
+    settings = FederationSettings(
+        classes=("malignant", "benign"), rounds=ROUNDS, evaluate_every=0, secure_sums=secure_sums
+    )
     with tempfile.TemporaryDirectory(prefix="flic-bench-") as root:
         tables = clients(Path(root), count)
         began = time.perf_counter()

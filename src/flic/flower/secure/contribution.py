@@ -17,10 +17,12 @@ import torch
 from torch import Tensor
 
 from flic.digests import digest_of, digest_of_arrays
+from flic.engine.engine import EVALUATE
 from flic.errors import FederationError
 from flic.flower.federation_settings import FederationSettings
 from flic.flower.pooling import POSITIONS, SUMS, linked_method, round_of
 from flic.flower.secure.statements import Contents
+from flic.flower.silo_figures import figure_names
 from flic.flower.sums_form import LINEAR, MAPPED, SumsForm
 from flic.methods.linked.sums import Moments
 from flic.methods.protocol import Entry, Update
@@ -29,7 +31,11 @@ from flic.shapes import Named, under
 Group = tuple[int, ...]
 """Silos that are sent the same totals, by the places of their columns; () if all are."""
 
+FIGURE = "figure."
+"""Beginning of the names of figures of held-out rows."""
+
 _WEIGHT = "weight of "
+_TOTALS = ("moments.", FIGURE)  # sums as they are; all else is averaged
 _BY_CLASS = (f"{MAPPED}count", f"{MAPPED}total")
 
 
@@ -38,6 +44,7 @@ class SumLayout:
     """The numbers of one sum in their order, the same for all silos."""
 
     settings: FederationSettings
+    stage: str
     round: int
     union: tuple[str, ...]  # keys of all linked columns
 
@@ -45,15 +52,18 @@ class SumLayout:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Tensors of the sum; what is averaged travels as n · v and n."""
         found: dict[str, tuple[int, ...]] = {}
-        for name, value in self._shared.items():
+        for name, value in self._added.items():
             found[name] = tuple(value.shape)
-            if not name.startswith("moments."):
+            if not name.startswith(_TOTALS):
                 found[_WEIGHT + name] = ()
         return found
 
     @cached_property
-    def _shared(self) -> Named:
-        """What silos add to in the round, as the server shares it: of networks, all they learn."""
+    def _added(self) -> Named:
+        """What silos add to, as the server knows it: figures, or all that they learn."""
+        if self.stage == EVALUATE:
+            names = figure_names(self.settings.common_task)
+            return {FIGURE + name: torch.zeros((), dtype=torch.float64) for name in names}
         if self.settings.sends_sums:
             shared = linked_method(self.union, self.settings, apart=True).init_server().shared
             return {name: own for name, own in shared.items() if round_of(name) == self.round}
@@ -236,12 +246,12 @@ class SumLayout:
         """The sum as one update: totals as they are, means with the weight behind them."""
         tensors, entries = self.tensors(numbers), dict[str, Entry]()
         for name, value in tensors.items():
-            if name.startswith("moments."):
+            if name.startswith(_TOTALS):
                 entries[name] = Entry(value, 1.0)
             elif not name.startswith(_WEIGHT):
                 weight = float(tensors[_WEIGHT + name])
                 if weight > 0:
-                    mean = (value / weight).to(self._shared[name].dtype)
+                    mean = (value / weight).to(self._added[name].dtype)
                     entries[name] = Entry(mean, weight)
         return Update(who, entries)
 
