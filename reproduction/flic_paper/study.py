@@ -27,9 +27,9 @@ class Scope:
     quick: bool = False  # a minute's version of the same code path
     seeds: tuple[int, ...] | None = None  # None: the study's own number
 
-    def seeds_or(self, number: int) -> tuple[int, ...]:
-        """The seeds asked for, or else the first `number`; one seed if quick."""
-        return self.seeds or tuple(range(1 if self.quick else number))
+    def seeds_or(self, number: int, *, first: int = 0) -> tuple[int, ...]:
+        """The seeds asked for, or else `number` of them from `first` on; one seed if quick."""
+        return self.seeds or tuple(range(first, first + (1 if self.quick else number)))
 
 
 @dataclass(frozen=True)

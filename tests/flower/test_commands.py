@@ -425,9 +425,26 @@ def test_the_cost_of_masks_is_measured(flic, monkeypatch):
     assert found["flower_seconds"] > found["simulator_seconds"] > 0
 
 
-def test_masks_are_not_measured_with_two_silos(flic):
-    code, said = flic("coordinator bench --silos 2 --secure-sums")
-    assert (code, "3 at least" in said) == (2, True)
+def test_masks_are_measured_without_messages(flic):
+    code, said = flic(
+        "coordinator bench --silos 3 --silos 6 --secure-sums --in-process --format json"
+    )
+    assert code == 0, said
+    three, six = json.loads(said)
+    assert (three["silos"], six["silos"]) == (3, 6)
+    assert three["numbers"] == six["numbers"] == 34  # two anchors of sixteen, and their weights
+    assert 34 * 16 < three["silo_sends"] < six["silo_sends"]
+    assert min(one[f"{who}_seconds"] for one in (three, six) for who in ("silo", "coordinator")) > 0
+    assert "kB a silo sends" in flic("coordinator bench --secure-sums --silos 3 --in-process")[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [("--silos 2 --secure-sums", "3 at least"), ("--in-process", "expected --secure-sums")],
+)
+def test_masks_are_not_measured_where_there_are_none(flic, options, words):
+    code, said = flic(f"coordinator bench {options}")
+    assert (code, words in said) == (2, True)
 
 
 def quick_start():

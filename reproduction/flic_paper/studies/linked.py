@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Make = Callable[[int], FederatedData]
 
 QUICK_CLIENTS = 12
+SEEDS, FRESH = 5, 30  # on the seeds before these the solver was built
 LATENT = 5  # features of the noisy toy that are not noise
 
 
@@ -169,7 +170,7 @@ class LinkedStudy(Study):
                 {"quick": quick},
                 revision(method),
             ))
-            for seed in scope.seeds_or(5)
+            for seed in scope.seeds_or(SEEDS, first=FRESH)
             for name, own in _federations(scope).items()
             for method in ("linked", *own.alone)
         ]  # fmt: skip
@@ -210,7 +211,7 @@ def _federations(scope: Scope) -> Mapping[str, LinkedFederation]:
 
 def _rows(results: Results, scope: Scope) -> list[list[Value]]:
     found = [
-        _row(results, name, own.alone, scope.seeds_or(5))
+        _row(results, name, own.alone, scope.seeds_or(SEEDS, first=FRESH))
         for name, own in _federations(scope).items()
     ]
     return [row for row in found if row is not None]

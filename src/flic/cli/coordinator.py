@@ -296,21 +296,64 @@ def bench(
     secure_sums: Annotated[
         bool, typer.Option("--secure-sums", help="Under masks, which takes three silos or more.")
     ] = False,
+    in_process: Annotated[
+        bool,
+        typer.Option(
+            "--in-process", help="With --secure-sums: masks alone, without Flower's messages."
+        ),
+    ] = False,
     format: Format = "text",
 ) -> None:
     """Measure Flower's cost on this machine: seconds and bytes per round, by number of silos."""
     need_flower("coordinator bench")
     from flic.flower.federation_settings import MIN_HOLDERS
-    from flic.flower.ops.benchmark import measure
 
+    if in_process and not secure_sums:
+        raise ConfigError("--in-process measures masks; expected --secure-sums beside it. Add it.")
     if secure_sums and min(silos or [MIN_HOLDERS]) < MIN_HOLDERS:
         raise ConfigError(
             f"--silos is {min(silos or [])} with --secure-sums; expected {MIN_HOLDERS} at least: "
             "with two, each could read the other's part. Measure more silos."
         )
+    if in_process:
+        _bench_masks(silos or [3, 8, 32], format)
+    else:
+        _bench_flower(silos or [3, 8], format, secure_sums=secure_sums)
+
+
+def _bench_masks(silos: list[int], format: str) -> None:
+    """Print what one secure sum takes without messages."""
+    from flic.flower.ops.masking_costs import masking_costs
+
+    found = masking_costs(silos)
+    if format == "json":
+        typer.echo(json.dumps([asdict(one) for one in found]))
+        return
+    rows = [
+        [
+            str(one.silos),
+            str(one.numbers),
+            f"{one.silo_seconds:.2f}",
+            f"{one.coordinator_seconds:.2f}",
+            f"{one.silo_sends / 1000:.1f}",
+            f"{one.silo_is_sent / 1000:.1f}",
+        ]
+        for one in found
+    ]
+    columns = [
+        *("silos", "numbers", "s of a silo", "s of the coordinator"),
+        *("kB a silo sends", "kB a silo is sent"),
+    ]
+    table("One secure sum in this process: keys, shares and masks, without messages", columns, rows)
+
+
+def _bench_flower(silos: list[int], format: str, *, secure_sums: bool) -> None:
+    """Print what rounds take in a whole federation on this machine."""
+    from flic.flower.ops.benchmark import measure
+
     with StepDisplay("bench", quiet=format == "json") as display:
         found = measure(
-            silos or [3, 8],
+            silos,
             lambda record, total, done: display.advance(done, total, facts(record, 0.0)),
             secure_sums=secure_sums,
         )
