@@ -12,6 +12,7 @@ from pathlib import Path
 from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 
+from flic.engine.engine import EVALUATE
 from flic.errors import FlicError
 from flic.flower import visits
 from flic.flower.log import note
@@ -89,9 +90,10 @@ def _add_to_sum(silo: SiloFolder, request: Request) -> Reply:
         return _refusal(silo, request, error, SumAnswer(doubted=error.names))
     except FalseTotals as error:
         return _refusal(silo, request, error, SumAnswer(false_totals=error.round))
+    done = "evaluated" if asked.occasion.stage == EVALUATE else "trained"
     note(
         silo.folder,
-        "trained" if asked.phase == "unmask" else asked.phase,
+        done if asked.phase == "unmask" else asked.phase,
         stage=asked.occasion.stage,
         round=asked.occasion.round,
         members=asked.members or asked.occasion.invited,
