@@ -1,6 +1,7 @@
 """Training under masks: the plain average comes out, and no silo's α or anchors do."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from test_masks import uniformity
 from test_secure_sums import Operator, failing, failures, phase_of
 
 from flic.errors import ConfigError, FederationError
+from flic.flower import visits
 from flic.flower.federation_settings import federation_settings
 from flic.flower.log import events
 from hospitals import BETWEEN_MACHINES, FIVE, alike_frames, make_here, state
@@ -200,6 +202,25 @@ def test_plain_training_is_refused_where_masks_were_agreed(secure):
         place.go()
     assert "without masks in round 1" in failures(place, "north")[-1]
     assert not operator.heard
+
+
+def test_what_is_masked_is_not_told_in_another_round_or_stage_either(secure):
+    """An operator asks for anchors in the last round, in which nothing leaves, or says it is."""
+    place = secure(deadline_s=0.1)
+    place.go(1)
+    silo, coordinator = place.silo("north"), place.coordinator
+    settings, server = coordinator.settings, coordinator.journal.server
+    shorter = settings.model_copy(update={"rounds": 1})
+    for own, round in ((settings, settings.rounds + 1), (shorter, 2)):
+        later = replace(server, round=round)
+        with pytest.raises(FederationError, match="without masks"):
+            visits.train(silo, later, own, "update", run=coordinator.run)
+        with pytest.raises(FederationError, match="figures without masks"):
+            visits.evaluate(silo, later, own, run=coordinator.run)
+    last = visits.train(
+        silo, replace(server, round=settings.rounds + 1), settings, "adapt", run=coordinator.run
+    )
+    assert (last.update.entries, last.losses) == ({}, {})
 
 
 def test_two_silos_are_too_few(secure):

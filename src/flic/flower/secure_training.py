@@ -11,7 +11,7 @@ from pathlib import Path
 from flic.engine.engine import EVALUATE
 from flic.flower.federation_settings import FederationSettings
 from flic.flower.rules import HARMLESS, Rules, too_far
-from flic.flower.secure.contribution import SumLayout
+from flic.flower.secure.contribution import SumLayout, is_masked
 from flic.flower.secure.plausible import wrong_in_sum
 from flic.flower.secure.pooled_sum import PooledSum
 from flic.flower.unmasking import Unmasking, false_sum, fewest_in_sum, not_among
@@ -37,14 +37,16 @@ class SecureTrainingRules(Rules):
         return fewest_in_sum(self.settings, super().fewest)
 
     def sum_layout(self, stage: str, round: int) -> SumLayout | None:
-        return SumLayout(self.settings, stage, round, ()) if self._sends(stage, round) else None
+        is_sum = is_masked(self.settings, stage, round)
+        return SumLayout(self.settings, stage, round, ()) if is_sum else None
 
     def keep_list(self, stage: str, round: int, members: Sequence[str]) -> None:
         if stage != EVALUATE:  # which is of the same silos, or of none
             self._unmasking.keep(round, members)
 
     def listed(self, stage: str, round: int) -> frozenset[str]:
-        return self._unmasking.members() if self._sends(stage, round) else frozenset()
+        is_sum = is_masked(self.settings, stage, round)
+        return self._unmasking.members() if is_sum else frozenset()
 
     def asked(self, stage: str, round: int, names: Iterable[str]) -> list[str]:
         """The silos of the rounds before, or nobody as long as some of them are missing."""
@@ -58,10 +60,6 @@ class SecureTrainingRules(Rules):
     ) -> dict[str, str]:
         others = sorted({*there} - {*names}) if names and self._unmasking.members() else []
         return dict.fromkeys(others, not_among(names))
-
-    def _sends(self, stage: str, round: int) -> bool:
-        """Return whether numbers leave in a stage; of the last round, figures alone do."""
-        return stage == EVALUATE or round <= self.settings.rounds
 
     def take(self, one: PooledSum, update: Update, server: ServerState) -> None:
         """Take a total, unless it is none or out of all proportion.

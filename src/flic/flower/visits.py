@@ -12,7 +12,7 @@ from flic.files import alone_in
 from flic.flower.answers import digest_of_request
 from flic.flower.federation_settings import FederationSettings
 from flic.flower.pooling import FIRST, LAST, SUMS
-from flic.flower.secure.contribution import FIGURE
+from flic.flower.secure.contribution import FIGURE, is_masked
 from flic.flower.secure.statements import SumAnswer, SumRequest
 from flic.flower.secure_training import out_of_proportion
 from flic.flower.silo_engine import HeldOut, SiloEngine, VisitResult
@@ -43,7 +43,7 @@ def train(
         if settings.sends_sums:
             _refuse_unmasked(silo, server.round, settings)
             return _prepare(silo, own, server)
-        if _is_masked(settings, stage, server.round):
+        if is_masked(settings, stage, server.round):
             raise _without_masks(silo, "what it learnt", server.round)
         trained = _trained(silo, own, server, stage)
         return replace(trained, losses={}) if settings.masks_sums else trained
@@ -93,7 +93,7 @@ def add_to_sum(
     if stage != EVALUATE:
         _refuse_other_stage(silo, stage, settings)
     is_other = (occasion.run, occasion.round) != (run, server.round)
-    if is_other or not _is_masked(settings, stage, server.round):
+    if is_other or not is_masked(settings, stage, server.round):
         raise FederationError(
             f"silo {silo.name!r} is asked for a secure sum of another run or round, or where "
             "there are none; expected this one. Give coordinator and silos one version of flic."
@@ -117,13 +117,6 @@ def add_to_sum(
         return visit.answer(asked, server.shared, linked, make)
 
 
-def _is_masked(settings: FederationSettings, stage: str, round: int) -> bool:
-    """Return whether what a stage sends is masked; keys of columns are no sum."""
-    if settings.sends_sums:
-        return settings.masks_sums and round > FIRST
-    return settings.masks_sums and (stage == EVALUATE or round <= settings.rounds)
-
-
 def _total(value: float) -> Entry:
     return Entry(torch.tensor(value, dtype=torch.float64), 1.0)
 
@@ -142,7 +135,7 @@ def evaluate(
     A round's figures are told once; asked again with another shared part, they are refused.
     """
     with alone_in(silo.folder, patience_s=settings.deadline_s):
-        if _is_masked(settings, EVALUATE, server.round):
+        if is_masked(settings, EVALUATE, server.round):
             raise _without_masks(silo, "figures", server.round)
         return _measure(silo, silo.run(run, settings), server, holders, totals)
 

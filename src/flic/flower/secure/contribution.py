@@ -20,7 +20,7 @@ from flic.digests import digest_of, digest_of_arrays
 from flic.engine.engine import EVALUATE
 from flic.errors import FederationError
 from flic.flower.federation_settings import FederationSettings
-from flic.flower.pooling import POSITIONS, SUMS, linked_method, round_of
+from flic.flower.pooling import FIRST, POSITIONS, SUMS, linked_method, round_of
 from flic.flower.secure.statements import Contents
 from flic.flower.silo_figures import figure_names
 from flic.flower.sums_form import LINEAR, MAPPED, SumsForm
@@ -254,6 +254,18 @@ class SumLayout:
                     mean = (value / weight).to(self._added[name].dtype)
                     entries[name] = Entry(mean, weight)
         return Update(who, entries)
+
+
+def is_masked(settings: FederationSettings, stage: str, round: int) -> bool:
+    """Return whether what a stage of a round sends is masked: all but keys of columns.
+
+    By what the stage sends, since the operator may ask for it in any round.
+    """
+    if not settings.masks_sums:
+        return False
+    if settings.sends_sums:
+        return round > FIRST
+    return stage == EVALUATE or settings.coordinated_method().stages[stage].sends
 
 
 def sets_behind(contents: Mapping[str, Contents], own: str) -> dict[str, frozenset[str]]:
