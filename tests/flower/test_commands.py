@@ -156,6 +156,24 @@ def test_what_is_given_up_without_secure_sums_is_said_to_the_operator_and_to_sil
     assert "before masks" not in said
 
 
+def test_networks_under_masks_are_announced_as_totals(flic, rows):
+    code, said = flic("coordinator init c --classes well,ill --secure-sums")
+    assert code == 0, said
+    assert "have every silo compare and trust it" in said
+    assert "3 silos or more (min_holders), the same in every round" in said
+    words = "silo init s --data rows.csv --label num --class well=0 --class ill=1,2 --federation"
+    code, said = flic(f"{words} c/federation.json")
+    assert code == 0, said
+    assert "bytes in every round, before masks: " in said
+    assert "bytes in every evaluation, before masks: " in said
+    assert "masked: the operator sees totals over 3 silos or more, not yours" in said
+    assert "linked column" not in said
+    assert "loss" not in said.split("never:")[0]
+    assert "never: rows, labels" in said
+    _, said = flic("coordinator init p --classes well,ill")
+    assert "have every silo compare" not in said
+
+
 def section_of_the_page(title):
     """Commands under a heading of docs/deploy.md."""
     page = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")

@@ -636,10 +636,26 @@ def test_figures_of_a_silo_alone_are_told_to_nobody(secure):
 
     place.grid.ask = lie
     place.go()
-    assert all("figures without masks" in failures(place, own)[-1] for own in NODES)
+    assert not any(content["numbers"] for _, content in answers(place))
     assert records(place)[-1]["scores"] == {}
     [said] = [e["message"] for e in events(place.folder) if e["event"] == "figures"]
     assert "has no figures of held-out rows" in said
+
+
+@pytest.mark.slow
+def test_silos_have_their_models_though_too_few_are_left_for_figures(secure):
+    place = secure(["east", "north", "south"], deadline_s=0.1)
+
+    def goes_after_the_last_sum(name, round, content):
+        if (round, phase_of(content)) == (0, "unmask"):
+            place.grid.away = {"east"}
+        return content
+
+    place.grid.change = goes_after_the_last_sum
+    place.go()
+    assert records(place)[-1]["scores"] == {}
+    for name in ("north", "south"):
+        assert place.silo(name).model().candidate == "linked"
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Training under masks: the plain average comes out, and no silo's α or anchors do."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -184,6 +185,61 @@ def test_another_run_with_the_same_seed_over_other_silos_is_refused(here, secure
         second.go()
     assert "with, west" in failures(second, "north")[-1]
     here(names=FIVE[:-1], **again, seed=1).go(1)  # another seed: nothing to subtract
+
+
+def test_a_silo_knows_with_whom_it_was_in_a_total_though_its_run_was_moved_away(secure):
+    place = secure(names=FIVE, deadline_s=0.3)
+    place.go(1)
+    for folder in place.grid.folders.values():
+        shutil.rmtree(folder / "runs")
+    for own in ("masked.json", "checkpoints"):
+        path = place.folder / own
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    place.grid.away = {"west"}
+    with pytest.raises(FederationError, match="Tried 3 times"):
+        place.go()
+    assert "with, west; expected the same silos" in failures(place, "north")[-1]
+
+
+def test_nearly_the_same_rows_count_as_the_same(here, secure):
+    secure(names=FIVE, deadline_s=0.3).go(1)
+    fewer = here(names=FIVE[:-1], **MASKED | {"deadline_s": 0.3})
+    for name in FIVE[:-1]:
+        path = fewer.silo(name).folder / "rows.csv"
+        path.write_text("\n".join(path.read_text().splitlines()[:-2]) + "\n")
+    with pytest.raises(FederationError, match="Tried 3 times"):
+        fewer.go()
+    assert "with, west" in failures(fewer, "north")[-1]
+
+
+def test_a_run_in_which_nobody_has_enough_rows_to_tell_of_says_so(secure):
+    place = secure(deadline_s=0.1, min_rows=30)
+    with pytest.raises(FederationError, match="too few silos have anything to tell"):
+        place.go()
+    assert not records(place)
+
+
+def test_a_silo_that_speaks_of_false_totals_where_there_are_none_is_refused(secure):
+    place = secure(names=FIVE, deadline_s=0.3)
+
+    def lies(name, round, content):
+        if name == "east" and phase_of(content) == "advertise":
+            content["answer"]["statement"] = json.dumps({"false_totals": 0})
+        return content
+
+    place.grid.change = lies
+    place.go(1)
+    assert records(place)[0]["active"] == [name for name in FIVE if name != "east"]
+    assert "totals are false" in records(place)[0]["refused"]["east"]
+
+
+def test_figures_of_responses_of_any_range_are_added(secure):
+    place = secure(task="regression", range=(0.0, 1e12), label="stay", rounds=1)
+    place.go()
+    figures = records(place)[-1]["scores"]["3 silos"]
+    assert figures["test_rows"] == 30
+    assert figures["test_squared_error"] >= 0
+    assert 0 < figures["test_spread"] < 1e4  # responses are from 5 to 9
 
 
 def test_plain_training_is_refused_where_masks_were_agreed(secure):

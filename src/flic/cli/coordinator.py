@@ -1,13 +1,13 @@
 """`flic coordinator …`: commands for the operator of a real federation."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flic.cli.check import Format, need_tables
+from flic.cli.overhead import show_masking_costs, show_overhead
 from flic.cli.run import Assignments, Quiet
 from flic.cli.screen import StepDisplay, complain, facts_of, notice, table
 from flic.errors import ConfigError
@@ -107,14 +107,20 @@ def init(
     if settings.sends_sums:
         _tell_of_sums(made, settings)
     if settings.masks_sums:
-        typer.echo(
-            "sums are masked: once all silos are admitted, write the list of their keys with flic "
-            "coordinator keys, and have every silo compare and trust it."
-        )
-    if settings.masks_sums and not settings.sends_sums:
+        _tell_of_masks(settings)
+
+
+def _tell_of_masks(settings: "FederationSettings") -> None:
+    """Say what masks need, and what they take away."""
+    typer.echo(
+        "sums are masked: once all silos are admitted, write the list of their keys with flic "
+        "coordinator keys, and have every silo compare and trust it."
+    )
+    if not settings.sends_sums:
         notice(
             f"under masks a run needs {settings.min_holders} silos or more (min_holders), the same "
-            "in every round, and you cannot see which of them sends nonsense."
+            "in every round, and you cannot see which of them sends nonsense. Have silos take "
+            "federation.json at init: without it they would take part without masks too."
         )
 
 
@@ -315,68 +321,18 @@ def bench(
             f"--silos is {min(silos or [])} with --secure-sums; expected {MIN_HOLDERS} at least: "
             "with two, each could read the other's part. Measure more silos."
         )
+    as_json = format == "json"
     if in_process:
-        _bench_masks(silos or [3, 8, 32], format)
-    else:
-        _bench_flower(silos or [3, 8], format, secure_sums=secure_sums)
+        from flic.flower.ops.masking_costs import masking_costs
 
-
-def _bench_masks(silos: list[int], format: str) -> None:
-    """Print what one secure sum takes without messages."""
-    from flic.flower.ops.masking_costs import masking_costs
-
-    found = masking_costs(silos)
-    if format == "json":
-        typer.echo(json.dumps([asdict(one) for one in found]))
+        show_masking_costs(masking_costs(silos or [3, 8, 32]), as_json=as_json)
         return
-    rows = [
-        [
-            str(one.silos),
-            str(one.numbers),
-            f"{one.silo_seconds:.2f}",
-            f"{one.coordinator_seconds:.2f}",
-            f"{one.silo_sends / 1000:.1f}",
-            f"{one.silo_is_sent / 1000:.1f}",
-        ]
-        for one in found
-    ]
-    columns = [
-        *("silos", "numbers", "s of a silo", "s of the coordinator"),
-        *("kB a silo sends", "kB a silo is sent"),
-    ]
-    table("One secure sum in this process: keys, shares and masks, without messages", columns, rows)
-
-
-def _bench_flower(silos: list[int], format: str, *, secure_sums: bool) -> None:
-    """Print what rounds take in a whole federation on this machine."""
     from flic.flower.ops.benchmark import measure
 
-    with StepDisplay("bench", quiet=format == "json") as display:
+    with StepDisplay("bench", quiet=as_json) as display:
         found = measure(
-            silos,
+            silos or [3, 8],
             lambda record, total, done: display.advance(done, total, facts(record, 0.0)),
             secure_sums=secure_sums,
         )
-    if format == "json":
-        typer.echo(json.dumps([asdict(one) for one in found]))
-        return
-    rows = [
-        [
-            str(one.silos),
-            f"{one.flower_seconds:.1f}",
-            f"{one.simulator_seconds:.2f}",
-            f"{one.flower_bytes:.0f}",
-            f"{one.simulator_bytes:.0f}",
-            f"{one.start_seconds:.0f}",
-        ]
-        for one in found
-    ]
-    columns = [
-        *("silos", "s a round", "s in the simulator", "bytes a silo and round"),
-        *("bytes in the simulator", "s to start"),
-    ]
-    table("Flower on this machine: all processes on loopback, TLS and keys", columns, rows)
-    typer.echo(
-        "A silo imports torch once, when it starts; the coordinator imports it once a run. The "
-        "rest is Flower, which passes messages by asking for them again and again."
-    )
+    show_overhead(found, as_json=as_json)

@@ -16,7 +16,7 @@ from flic.flower.federation_settings import NUMBER_BYTES
 from flic.flower.log import note
 from flic.flower.pooling import FIRST, KEY_BYTES
 from flic.flower.rules import is_evaluation
-from flic.flower.secure.contribution import FIGURE, SumLayout
+from flic.flower.secure.contribution import SumLayout, added_figures
 from flic.flower.secure.pooled_sum import PooledSum
 from flic.flower.secure.statements import FalseTotals, Occasion
 from flic.methods.protocol import ServerState, Stage, Step, Update
@@ -113,10 +113,13 @@ class SiloRunner(ABC):
         update = self._added(one)
         members, absent = one.members, self._away() | one.absent
         refused = one.refused | self._set_aside
+        if isinstance(update, Update) and stage.sends and not self._rules.contributes(update):
+            update = "too few silos have anything to tell of enough rows (min_rows, min_holders)."
         if isinstance(update, str):
             # Who unmasked a sum is in none over other silos, so its members stay in the next try.
             self._set_aside = {n: why for n, why in refused.items() if n not in members}
-            problem = update + self._missed(stage.name, server.round)
+            there = self._there - self._set_aside.keys()
+            problem = update + self._missed(stage.name, server.round, there)
             self._repeat(server.round, problem, {**absent, **refused})
             return None
         self._tries, self._set_aside = 0, {}
@@ -193,18 +196,21 @@ class SiloRunner(ABC):
         self, layout: SumLayout, server: ServerState, names: Sequence[str]
     ) -> Figures:
         """Figures of all silos together, under the number of them; none if too few answer."""
-        problem = "not all silos of the rounds before are there"
-        for _ in range(TRIES if names else 0):
+        if self._settings.sends_sums:
+            self.ask(EVALUATE, server, names)  # each makes its own model, however few they are
+        problem = ""
+        for _ in range(TRIES):
+            there = self.connected()
+            names = self._rules.asked(EVALUATE, server.round, there)
             one = self._sum(layout, server, names)
             found = self._added(one)
             if isinstance(found, Update):
-                figures = {n.removeprefix(FIGURE): float(e.value) for n, e in found.entries.items()}
+                figures = added_figures(found, self._settings.common_task)
                 if is_evaluation(figures, self._settings.task):
                     return {counted(len(one.members), "silo"): figures}
                 problem = "they are of no rows, since too few silos tell theirs"
                 break
-            problem = found + self._missed(EVALUATE, server.round)
-            names = self._rules.asked(EVALUATE, server.round, self.connected())
+            problem = found + self._missed(EVALUATE, server.round, there)
         message = f"round {server.round} has no figures of held-out rows: {problem}"
         note(self.coordinator.folder, "figures", round=server.round, message=message)
         return {}
@@ -228,10 +234,10 @@ class SiloRunner(ABC):
             told = True
             time.sleep(min(POLL_S, self._settings.deadline_s))
 
-    def _missed(self, stage: str, round: int) -> str:
+    def _missed(self, stage: str, round: int, there: Collection[str]) -> str:
         """A sentence on silos without which others may refuse a secure sum; "" if none."""
         listed = self._rules.listed(stage, round)
-        missing = sorted(listed - (self._there - self._set_aside.keys()))
+        missing = sorted(listed - {*there})
         if not missing:
             return ""
         return (

@@ -14,7 +14,7 @@ from flic.flower.rules import HARMLESS, Rules, too_far
 from flic.flower.secure.contribution import SumLayout, is_masked
 from flic.flower.secure.plausible import wrong_in_sum
 from flic.flower.secure.pooled_sum import PooledSum
-from flic.flower.unmasking import Unmasking, false_sum, fewest_in_sum, not_among
+from flic.flower.unmasking import Unmasking, false_sum, fewest_in_sum
 from flic.method_settings import unit_of
 from flic.methods.protocol import ServerState, Update
 from flic.shapes import Named
@@ -59,7 +59,8 @@ class SecureTrainingRules(Rules):
         self, round: int, names: Sequence[str], there: Collection[str]
     ) -> dict[str, str]:
         others = sorted({*there} - {*names}) if names and self._unmasking.members() else []
-        return dict.fromkeys(others, not_among(names))
+        why = f"is in no round, since all rounds are of the same silos: {', '.join(names)}"
+        return dict.fromkeys(others, why)
 
     def take(self, one: PooledSum, update: Update, server: ServerState) -> None:
         """Take a total, unless it is none or out of all proportion.

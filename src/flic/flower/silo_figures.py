@@ -21,11 +21,21 @@ from flic.methods.linked.rounding import rounded_sum
 CUT = 0.25
 """Largest error that counts, as a share of the declared range; more if responses differ by more."""
 
+WIDE = 2.0**20
+"""Range of responses up to which sums of squared errors fit into a masked number as they are."""
+
 
 def figure_names(task: Task) -> list[str]:
     """Names of all figures that a silo tells."""
     kind = Errors if isinstance(task, Regression) else Hits
     return [f"test_{own.name}" for own in fields(kind)]
+
+
+def figure_scales(task: Task) -> dict[str, float]:
+    """Unit in which each figure is added, so that any range of responses fits into a sum."""
+    unit = max(1.0, task.width / WIDE) if isinstance(task, Regression) else 1.0
+    powers = {"test_squared_error": 2, "test_spread": 2, "test_absolute_error": 1}
+    return {name: unit ** powers.get(name, 0) for name in figure_names(task)}
 
 
 def figures_told(

@@ -154,7 +154,7 @@ class SiloFolder:
             if not settings.sends_sums:  # what sums are of is known once columns are linked
                 history, is_masked = self.history, settings.masks_sums
                 told = history.rows_of_network if is_masked else history.held_out_of
-                history.keep(told(encoded), run=name)
+                history.begin(told(encoded), run=name)
             SiloRun.create(folder, table, encoded, settings, least=least)
         found = SiloRun.open(folder)
         if found.settings.agreement != settings.agreement:

@@ -29,6 +29,7 @@ class SumVisit:
     run: SiloRun
     silo: Silo
     history: SumsHistory
+    min_rows: int
 
     def answer(
         self,
@@ -109,8 +110,13 @@ class SumVisit:
         digests = dict(zip(features, told.train.features, strict=False))
         names = {f"column {i}": digests.get(key, key) for i, key in enumerate(layout.union)}
         behind = {names.get(label, label): members for label, members in sets.items()}
-        least = self.silo.min_holders
-        self.history.refuse_subtraction(run, self._step(occasion), behind, least=least)
+        self.history.refuse_subtraction(
+            run,
+            self._step(occasion),
+            behind,
+            least=self.silo.min_holders,
+            min_rows=self.min_rows,
+        )
         return behind
 
     def _step(self, occasion: Occasion) -> str:

@@ -78,7 +78,13 @@ class SumsHistory:
                 )
 
     def refuse_subtraction(
-        self, run: str, step: str, behind: Mapping[str, frozenset[str]], *, least: int
+        self,
+        run: str,
+        step: str,
+        behind: Mapping[str, frozenset[str]],
+        *,
+        least: int,
+        min_rows: int,
     ) -> None:
         """Refuse to unmask a sum over other silos than an earlier one of the same rows.
 
@@ -93,9 +99,10 @@ class SumsHistory:
             step: the round whose sum it is; only sums of the same numbers can be subtracted.
             behind: the members behind all that the silo adds, and behind each part of it.
             least: members that every set must have.
+            min_rows: rows by which tables must differ not to count as the same.
         """
         for label, members in behind.items():
-            before = self._sets_before(run, step, label, least)
+            before = self._sets_before(run, step, label, least, min_rows)
             apart = frozenset[str]().union(*(members ^ own for own in before))
             if len(members) < least:
                 raise FederationError(
@@ -120,14 +127,18 @@ class SumsHistory:
                 known[label].append(sorted(members))
         self.keep(replace(told, sets={**told.sets, step: known}), run)
 
-    def _sets_before(self, run: str, step: str, label: str, least: int) -> list[frozenset[str]]:
-        """Members behind sums of the same rows, in this run and in others."""
+    def _sets_before(
+        self, run: str, step: str, label: str, least: int, min_rows: int
+    ) -> list[frozenset[str]]:
+        """Members behind sums of the same rows, or nearly so, in this run and in others."""
         own = self.told_in(run)
         assert own is not None
+        others = (o for o in map(self._load, self._others(run)) if label in o.sets.get(step, {}))
         alike = [own] + [
             other
-            for other in map(self._load, self._others(run))
-            if label in other.sets.get(step, {}) and own.train.has_sums_of(other.train, least=least)
+            for other in others
+            if own.train.has_sums_of(other.train, least=least)
+            or own.train.changed(other.train, least=min_rows)
         ]
         return [frozenset(s) for told in alike for s in told.sets.get(step, {}).get(label, [])]
 
@@ -169,6 +180,11 @@ class SumsHistory:
     def are_of(self, told: Told, client: ClientData) -> bool:
         """Return whether that was told of these rows."""
         return told.rows == _digest_of_rows(client, self._secret)
+
+    def begin(self, told: Told, run: str) -> None:
+        """Remember what a run is of; its sums stay known where its folder was moved away."""
+        known = self.told_in(run)
+        self.keep(replace(told, sets=known.sets if known is not None else {}), run)
 
     def keep(self, told: Told, run: str) -> None:
         """Remember what a run's sums are of."""

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import torch
-
 from flic.data.client_data import ClientData
 from flic.engine.engine import EVALUATE
 from flic.errors import FederationError
@@ -12,7 +10,7 @@ from flic.files import alone_in
 from flic.flower.answers import digest_of_request
 from flic.flower.federation_settings import FederationSettings
 from flic.flower.pooling import FIRST, LAST, SUMS
-from flic.flower.secure.contribution import FIGURE, is_masked
+from flic.flower.secure.contribution import figures_to_add, is_masked
 from flic.flower.secure.statements import SumAnswer, SumRequest
 from flic.flower.secure_training import out_of_proportion
 from flic.flower.silo_engine import HeldOut, SiloEngine, VisitResult
@@ -22,7 +20,7 @@ from flic.flower.silo_run import SiloRun
 from flic.flower.sum_visit import SumVisit, as_peer, refuse_made_up_sums
 from flic.flower.sums_history import Told
 from flic.methods.linked.linked import UPLOAD
-from flic.methods.protocol import Entry, ServerState, Update
+from flic.methods.protocol import ServerState, Update
 from flic.notation import counted
 from flic.shapes import Named
 
@@ -101,7 +99,7 @@ def add_to_sum(
     with alone_in(silo.folder, patience_s=settings.deadline_s):
         own = silo.run(run, settings)
         peer = as_peer(silo.folder, silo.name, min_holders=silo.min_holders(settings))
-        visit = SumVisit(own, peer, silo.history)
+        visit = SumVisit(own, peer, silo.history, silo.min_rows(settings))
         linked: Sequence[int] = ()
         if settings.sends_sums and asked.phase == "advertise":
             linked = silo.linked_engine(own.client, settings).positions(server)
@@ -109,16 +107,12 @@ def add_to_sum(
         def make() -> Update:
             if stage == EVALUATE:
                 figures = _measure(silo, own, server, holders, totals)
-                return Update(silo.name, {FIGURE + n: _total(v) for n, v in figures.items()})
+                return figures_to_add(silo.name, figures, settings.common_task)
             if settings.sends_sums:
                 return _prepare(silo, own, server, totals).update
             return _to_be_masked(silo, own, server, stage)
 
         return visit.answer(asked, server.shared, linked, make)
-
-
-def _total(value: float) -> Entry:
-    return Entry(torch.tensor(value, dtype=torch.float64), 1.0)
 
 
 def evaluate(
@@ -130,14 +124,18 @@ def evaluate(
     holders: Sequence[int] = (),
     totals: str = "",
 ) -> dict[str, float]:
-    """Figures of the silo's own held-out rows: sums, and none if they are of few rows.
+    """Figures of the silo's own held-out rows: sums, and none if they are of few rows or masked.
 
     A round's figures are told once; asked again with another shared part, they are refused.
     """
     with alone_in(silo.folder, patience_s=settings.deadline_s):
-        if is_masked(settings, EVALUATE, server.round):
+        own = silo.run(run, settings)
+        if not is_masked(settings, EVALUATE, server.round):
+            return _measure(silo, own, server, holders, totals)
+        if not settings.sends_sums:
             raise _without_masks(silo, "figures", server.round)
-        return _measure(silo, silo.run(run, settings), server, holders, totals)
+        _measure(silo, own, server, holders, totals)  # for the model, which is the silo's own
+        return {}
 
 
 def _measure(

@@ -16,13 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flic.data.task import Task
 from flic.digests import digest_of, digest_of_arrays
 from flic.engine.engine import EVALUATE
 from flic.errors import FederationError
 from flic.flower.federation_settings import FederationSettings
 from flic.flower.pooling import FIRST, POSITIONS, SUMS, linked_method, round_of
 from flic.flower.secure.statements import Contents
-from flic.flower.silo_figures import figure_names
+from flic.flower.silo_figures import figure_names, figure_scales
 from flic.flower.sums_form import LINEAR, MAPPED, SumsForm
 from flic.methods.linked.sums import Moments
 from flic.methods.protocol import Entry, Update
@@ -254,6 +255,20 @@ class SumLayout:
                     mean = (value / weight).to(self._added[name].dtype)
                     entries[name] = Entry(mean, weight)
         return Update(who, entries)
+
+
+def figures_to_add(silo: str, figures: Mapping[str, float], task: Task) -> Update:
+    """Figures as a silo adds them."""
+    scale = figure_scales(task)
+    totals = {name: torch.tensor(v / scale[name]).double() for name, v in figures.items()}
+    return Update(silo, {FIGURE + name: Entry(value, 1.0) for name, value in totals.items()})
+
+
+def added_figures(update: Update, task: Task) -> dict[str, float]:
+    """Figures of all silos together."""
+    scale = figure_scales(task)
+    totals = {name.removeprefix(FIGURE): float(e.value) for name, e in update.entries.items()}
+    return {name: scale[name] * value for name, value in totals.items()}
 
 
 def is_masked(settings: FederationSettings, stage: str, round: int) -> bool:

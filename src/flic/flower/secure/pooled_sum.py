@@ -241,7 +241,8 @@ class PooledSum:
 
     def _take_deceived(self, name: str, phase: Phase, round: int) -> None:
         """Note that a silo says that totals are false, if it is one that was sent such totals."""
-        if phase == "advertise" and SUMS <= round < self.occasion.round:
+        has_tags = self.layout.settings.sends_sums and SUMS <= round < self.occasion.round
+        if phase == "advertise" and has_tags:
             self._deceived[name] = round
         else:
             self._refuse(name, "says that totals are false which it was not sent")
