@@ -68,8 +68,8 @@ def _show_who_sees(silo: "SiloFolder", settings: "FederationSettings") -> None:
         size = ", and there is one for every linked column of any silo" * settings.sends_sums
         typer.echo(
             f"masked: the operator sees totals over {least} silos or more, not yours. A masked "
-            f"number has 16 bytes{size}. Beside them go keys and signatures of each sum, and to which "
-            "of these numbers you add."
+            f"number has 16 bytes{size}. Beside them go keys and signatures of each sum, and to "
+            "which of these numbers you add."
         )
         notice(
             f"if fewer than {least} silos take part, this silo sends no sums: with two, each could "
