@@ -260,7 +260,7 @@ def _half_width(gains: Sequence[float]) -> float | None:
 
 
 def _percent(share: float | None) -> float | None:
-    return None if share is None else round(100 * share, 1)
+    return None if share is None else round(100 * share, 1) + 0.0  # no −0
 
 
 STUDY = LinkedStudy()
