@@ -229,9 +229,10 @@ class EstimatorsConfig(Section):
     boosting_rate: float = Field(default=0.1, gt=0, le=1)  # learning rate
 
 
-Scatter = Literal["off", "diagonal", "projected", "full"]
-"""Scatter of its linked features that a client sends: none, each by itself, products of two fixed
-random features of them, or products of every two of themselves as well."""
+Scatter = Literal["off", "diagonal", "directions", "projected", "full"]
+"""Scatter of its linked features that a client sends: none, each by itself, products with the
+directions between classes, products of two fixed random features of them, or products of every two
+of themselves as well."""
 
 
 MAX_NUMBERS_PER_VALUE = AliasChoices("max_numbers_per_value", "told_per_value")

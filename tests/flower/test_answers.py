@@ -12,7 +12,7 @@ from test_silo import RUN, initial, moved
 from flic.errors import Damaged, Diverged, FederationError
 from flic.flower import visits
 from flic.flower.messages import read_request
-from flic.flower.pooling import LAST, POSITIONS, SUMS, linked_method
+from flic.flower.pooling import DIRECTIONS, FIRST, LAST, POSITIONS, SUMS, linked_method
 from flic.methods.linked.tuning import Classes
 from flic.methods.protocol import ServerState
 from hospitals import PLAIN, SALT, settings_of
@@ -87,7 +87,7 @@ def same(ours, theirs):
 def test_sums_are_told_of_one_set_of_links(liar):
     one, both = liar(1), ServerState(SUMS, {POSITIONS: torch.tensor([0, 1])})
     first = one.ask(both)
-    with pytest.raises(FederationError, match=r"answered 'prepare -2' .* another shared part"):
+    with pytest.raises(FederationError, match=r"answered 'prepare -3' .* another shared part"):
         one.ask(ServerState(SUMS, {POSITIONS: torch.tensor([0])}))
     same(one.ask(both), first)
 
@@ -95,7 +95,7 @@ def test_sums_are_told_of_one_set_of_links(liar):
 def test_likelihoods_are_told_to_few_shared_parts(liar):
     """Not to one alone: a run begins anew without a silo that fails."""
     one = liar(2, max_runs=2)
-    honest = one.next(-1)
+    honest = one.next(DIRECTIONS)
     first = one.ask(honest)
     one.ask(with_total(honest, 2))
     with pytest.raises(FederationError, match=r"expected at most 2 \(max_runs\).* raise max_runs"):
@@ -104,7 +104,7 @@ def test_likelihoods_are_told_to_few_shared_parts(liar):
 
 
 def test_the_last_round_is_answered_as_often_as_the_one_before(liar):
-    one = liar(3)
+    one = liar(4)
     first = one.ask(one.next(LAST))
     with pytest.raises(FederationError, match=r"answered 'prepare 0'"):
         one.ask(with_total(one.next(LAST), 2))
@@ -114,7 +114,7 @@ def test_the_last_round_is_answered_as_often_as_the_one_before(liar):
 def test_rounds_are_asked_in_their_order(liar):
     """Likelihoods before the sums would be of rows that no history has."""
     one = liar(1)
-    for round in (-1, LAST):
+    for round in (DIRECTIONS, -1, LAST):
         with pytest.raises(FederationError, match="expected steps in their order"):
             one.ask(one.made_up(round))
     with pytest.raises(FederationError, match="was not asked for 'prepare 0'"):
@@ -124,7 +124,7 @@ def test_rounds_are_asked_in_their_order(liar):
 def test_no_other_features_are_linked_after_the_sums(liar):
     one = liar(2)
     with pytest.raises(FederationError, match=r"linked features of which silo .* sent no sums"):
-        one.ask(one.made_up(-1))
+        one.ask(one.made_up(DIRECTIONS))
 
 
 @pytest.mark.slow
@@ -151,7 +151,7 @@ def test_min_rows_stays_as_it_was_agreed(liar):
 
 def test_a_silo_takes_part_in_so_many_runs(liar):
     one = liar(2, max_runs=2)
-    keys = ServerState(-3, {})
+    keys = ServerState(FIRST, {})
     one.ask(keys, run="a" * 16)
     one.ask(one.requests[-1].server, run="a" * 16)
     with pytest.raises(FederationError, match=r"told sums in 2 runs.* raise max_runs in silo.toml"):
@@ -162,7 +162,7 @@ def test_a_run_whose_folder_was_removed_is_over(liar):
     one = liar(2)
     shutil.rmtree(one.silo.folder / "runs" / one.run)
     with pytest.raises(FederationError, match="whose folder in runs/ was removed"):
-        one.ask(ServerState(-3, {}))
+        one.ask(ServerState(FIRST, {}))
 
 
 def overflowing(server, factor):
@@ -179,7 +179,7 @@ def overflowing(server, factor):
 
 def test_a_request_that_fails_is_one_that_was_answered(liar):
     """Where made-up units make work fail, that it does tells that a value is above a threshold."""
-    one = liar(3)
+    one = liar(4)
     lie = overflowing(one.next(LAST), 1.0)
     for _ in range(2):  # the same again tells nothing new
         with pytest.raises(Diverged):
@@ -191,11 +191,11 @@ def test_a_request_that_fails_is_one_that_was_answered(liar):
 @pytest.mark.parametrize(("part", "value"), [("count", 1e40), ("dof", -1.0), ("total", 1e300)])
 def test_sums_of_no_rows_are_refused_before_any_work(liar, part, value):
     one = liar(2)
-    shared = {name: tensor.clone() for name, tensor in one.next(-1).shared.items()}
+    shared = {name: tensor.clone() for name, tensor in one.next(DIRECTIONS).shared.items()}
     shared[f"moments.linked.linear.{part}"][:] = value
     with pytest.raises(FederationError, match=r"expected sums over rows"):
-        one.ask(ServerState(-1, shared))
-    assert not one.silo._runs()[0].answers.requests("prepare -1")
+        one.ask(ServerState(DIRECTIONS, shared))
+    assert not one.silo._runs()[0].answers.requests("prepare -2")
 
 
 # ---- networks ------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Linked columns over Flower: four rounds, keys for names, and nothing of who failed."""
+"""Linked columns over Flower: five rounds, keys for names, and nothing of who failed."""
 
 from dataclasses import replace
 
@@ -96,11 +96,11 @@ def answers(place):
 RESPONSES = {"task": "regression", "range": (0.0, 10.0), "label": "stay"}
 
 
-def test_four_rounds(whole):
-    assert [r["round"] for r in records(whole)] == [-3, -2, -1, 0]
+def test_five_rounds(whole):
+    assert [r["round"] for r in records(whole)] == [-4, -3, -2, -1, 0]
     status = whole.coordinator.status()
-    assert (status["done"], status["rounds_done"], status["rounds"]) == (True, 4, 4)
-    assert {own["last_round"] for own in status["silos"].values()} == {4}
+    assert (status["done"], status["rounds_done"], status["rounds"]) == (True, 5, 5)
+    assert {own["last_round"] for own in status["silos"].values()} == {5}
 
 
 @pytest.mark.slow
@@ -127,14 +127,14 @@ def test_large_responses_do_not_hide_a_map_out_of_proportion(linked):
         name: frame.assign(stay=frame["stay"] * 1e5) for name, frame in linked_frames().items()
     }
     place = linked(**{**RESPONSES, "range": (0.0, 1e6)}, frames=frames)
-    place.grid.change = lying(-1, all_but_last_of(MAPPED + "total", 1e3))
+    place.grid.change = lying(-2, all_but_last_of(MAPPED + "total", 1e3))
     place.go(3)
     assert [*records(place)[-1]["refused"]] == ["east"]
 
 
 def test_a_silo_whose_responses_are_in_other_units_is_refused(linked):
     place = linked(**RESPONSES)
-    place.grid.change = lying(-2, last_of(SUMS + "total", 1e9))
+    place.grid.change = lying(-3, last_of(SUMS + "total", 1e9))
     place.go(2)
     assert [*records(place)[-1]["refused"]] == ["east"]
 
@@ -211,9 +211,18 @@ def test_the_fewer_numbers_per_value_of_silo_and_federation_hold(linked):
 
 
 @pytest.mark.slow
-def test_every_silo_decides_what_it_tells_of_its_scatter(linked):
-    place = linked()
-    tell_less(place, north="off", south="projected")
+@pytest.mark.parametrize(
+    ("agreed", "own", "details"),
+    [
+        ("full", "projected", ("diagonal", "full")),
+        ("full", "directions", ("diagonal", "diagonal")),
+        ("directions", "diagonal", ("diagonal", "diagonal")),
+        ("directions", "projected", ("diagonal", "diagonal")),
+    ],
+)
+def test_every_silo_decides_what_it_tells_of_its_scatter(linked, agreed, own, details):
+    place = linked(network={"linked": {**WIDE_OPEN, "scatter": agreed}})
+    tell_less(place, north="off", south=own)
     place.go()
     sent = {(name, kind): set() for name in NAMES for kind in ("linear", "mapped")}
     for name, content in answers(place):
@@ -222,16 +231,17 @@ def test_every_silo_decides_what_it_tells_of_its_scatter(linked):
                 if key.startswith("moments."):
                     _, _, kind, what = key.split(".")
                     sent[name, kind].add(what)
-    told = {"east": ("full", "full"), "north": ("off", "off"), "south": ("diagonal", "full")}
-    for name, own in told.items():
-        for kind, detail in zip(("linear", "mapped"), own, strict=True):
+    told = {"east": (agreed, agreed), "north": ("off", "off"), "south": details}
+    for name, both in told.items():
+        for kind, detail in zip(("linear", "mapped"), both, strict=True):
             assert sent[name, kind] == {*SENT[detail]}
     for name in NAMES:
         for number, record in enumerate(records(place), start=1):
             assert record["bytes"][name] <= announced(place, name, number)
     sums = place.coordinator.server.shared
-    _, together, _ = sums["moments.linked.linear.pairs"]  # of age and pulse, by who tells of both
-    assert together == 0 < sums["moments.linked.mapped.pairs"][0]
+    if agreed == "full":
+        _, together, _ = sums["moments.linked.linear.pairs"]  # of age and pulse, who tells of both
+        assert together == 0 < sums["moments.linked.mapped.pairs"][0]
     scores = records(place)[-1]["scores"].values()
     assert sum(own["test_right"] for own in scores) > sum(own["test_rows"] for own in scores) / 2
 
@@ -241,7 +251,7 @@ def test_one_that_alone_tells_its_scatter_takes_part_like_the_others(linked):
     place = linked(network={"linked": {**WIDE_OPEN, "random_features": 512}})
     tell_less(place, south="off", east="off")
     place.go()
-    assert [r["round"] for r in records(place)] == [-3, -2, -1, 0]
+    assert [r["round"] for r in records(place)] == [-4, -3, -2, -1, 0]
     assert records(place)[-1]["active"] == NAMES
     assert all(value.isfinite().all() for value in place.coordinator.server.shared.values())
 
@@ -263,7 +273,7 @@ def fails(name, at):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at", [-3, -2, -1, 0])
+@pytest.mark.parametrize("at", [-4, -3, -2, -1, 0])
 def test_who_fails_is_left_out_as_if_it_had_never_been_there(linked, without_east, at):
     place = linked()
     place.grid.change = fails("east", at)
@@ -272,13 +282,14 @@ def test_who_fails_is_left_out_as_if_it_had_never_been_there(linked, without_eas
     ours, theirs = (own[-1] for own in (records(place), records(without_east)))
     assert ours["scores"] == theirs["scores"]
     assert [r["round"] for r in records(place)] == {
-        -3: [-3, -2, -1, 0],
-        -2: [-3, -2, -1, 0],
-        -1: [-3, -2, -2, -1, 0],
-        0: [-3, -2, -1, -2, -1, 0],
+        -4: [-4, -3, -2, -1, 0],
+        -3: [-4, -3, -2, -1, 0],
+        -2: [-4, -3, -3, -2, -1, 0],
+        -1: [-4, -3, -2, -3, -2, -1, 0],
+        0: [-4, -3, -2, -1, -3, -2, -1, 0],
     }[at]
     told = [e["silos"] for e in events(place.folder) if e["event"] == "left out"]
-    assert told == ([] if at == -3 else [["east"]])
+    assert told == ([] if at == -4 else [["east"]])
     assert place.silo("north").status()["links"].popitem()[1] == {"age": 1, "pulse": 1}
     assert not list(place.folder.glob("pooled/*"))
 
@@ -293,10 +304,10 @@ def test_a_silo_learns_how_many_have_its_columns_and_not_who(whole):
 @pytest.mark.slow
 def test_without_a_quorum_nothing_is_pooled_and_a_new_coordinator_goes_on(linked, whole):
     place = linked(quorum=3)
-    place.grid.change = fails("east", -1)
+    place.grid.change = fails("east", -2)
     with pytest.raises(FederationError, match=r"2 updates could be counted; expected 3"):
         place.go()
-    assert [r["round"] for r in records(place)] == [-3, -2]
+    assert [r["round"] for r in records(place)] == [-4, -3]
     place.grid.change = lambda name, round, content: content
     place.go(1)  # by a coordinator that began anew
     place.go()
@@ -312,7 +323,7 @@ def test_names_travel_as_keys(whole):
     for name in NAMES:
         assert not [c for c in COLUMNS[name] if len(c) > 4 and c.encode() in wire]
     with_keys = [(n, c) for n, c in answers(place) if "keys" in c["answer"]]
-    assert sorted(n for n, _ in with_keys) == sorted(2 * NAMES)  # all keys, then the linked ones
+    assert sorted(n for n, _ in with_keys) == sorted(3 * NAMES)  # all keys, the linked ones twice
     salt = place.coordinator.settings.salt
     age = feature_keys(salt, ["age"])[0]
     assert all(age in c["answer"]["keys"] for _, c in with_keys)
@@ -343,7 +354,8 @@ def test_a_silo_is_sent_sums_of_its_own_columns_alone(linked):
         sums = {n: s[-1] for n, s in sent[name].items() if ".linear." in n}
         assert links <= width
         assert sums["moments.linked.linear.total"] == sums["moments.linked.linear.dof"] == links
-        assert sums["moments.linked.linear.cross"] == links * (links - 1) // 2
+        assert sums["moments.linked.linear.behind"] == links
+        assert sent[name]["moments.linked.linear.along"] == (links, 1)
 
 
 def test_what_leaves_was_announced(whole):
@@ -442,21 +454,25 @@ def mute(content):
 
 SUMS, MAPPED = "moments.linked.linear.", "moments.linked.mapped."
 BAD = {
-    "huge": (-2, scaled(SUMS + "total", 1e9), "times as large as others'"),
-    "nan": (-2, scaled(SUMS + "variance", np.nan), "NaN"),
-    "negative": (-2, scaled(SUMS + "count", -1.0), "are of no rows"),
-    "no keys": (-3, other_keys(lambda keys: []), "holds no keys of columns"),
-    "one key twice": (-3, other_keys(lambda keys: keys[:1] * len(keys)), "holds no keys"),
-    "sums of no keys": (-2, other_keys(lambda keys: []), "which the server does not share"),
-    "sums of fewer": (-2, other_keys(lambda keys: keys[1:]), "which the server does not share"),
-    "sums of others": (-2, other_keys(lambda keys: ["0" * 32]), "sums of other columns"),
-    "no sums": (-2, without(SUMS), "expected at least count, total"),
-    "no totals": (-2, without(SUMS + "total"), "expected at least count, total"),
-    "half a pair": (-2, without(SUMS + "dof"), "and others in pairs"),
-    "mute": (-2, mute, "sums of other columns"),
-    "no totals of a map": (-1, without(MAPPED + "total"), "expected at least count, total"),
-    "huge map": (-1, scaled(MAPPED + "total", 1e9), "times as large as others'"),
-    "keys again": (-1, other_keys(lambda keys: ["0" * 32]), "which the server does not share"),
+    "huge": (-3, scaled(SUMS + "total", 1e9), "times as large as others'"),
+    "nan": (-3, scaled(SUMS + "variance", np.nan), "NaN"),
+    "negative": (-3, scaled(SUMS + "count", -1.0), "are of no rows"),
+    "no keys": (-4, other_keys(lambda keys: []), "holds no keys of columns"),
+    "one key twice": (-4, other_keys(lambda keys: keys[:1] * len(keys)), "holds no keys"),
+    "sums of no keys": (-3, other_keys(lambda keys: []), "which the server does not share"),
+    "sums of fewer": (-3, other_keys(lambda keys: keys[1:]), "which the server does not share"),
+    "sums of others": (-3, other_keys(lambda keys: ["0" * 32]), "sums of other columns"),
+    "no sums": (-3, without(SUMS), "expected at least count, total"),
+    "no totals": (-3, without(SUMS + "total"), "expected at least count, total"),
+    "half a pair": (-3, without(SUMS + "dof"), "and others in pairs"),
+    "mute": (-3, mute, "sums of other columns"),
+    "huge directions": (-2, scaled(SUMS + "core", 1e9), "times as large as others'"),
+    "no rows along directions": (-2, scaled(SUMS + "behind", 0.0), "are of no rows"),
+    "half of the directions": (-2, without(SUMS + "core"), "expected at least count, total"),
+    "directions of no keys": (-2, other_keys(lambda keys: []), "expected float64"),
+    "no totals of a map": (-2, without(MAPPED + "total"), "expected at least count, total"),
+    "huge map": (-2, scaled(MAPPED + "total", 1e9), "times as large as others'"),
+    "keys again": (-2, other_keys(lambda keys: ["0" * 32]), "sums of other columns"),
     "too likely": (-1, scaled("scores.own.linked", 1.0, 30.0), "likelihoods that are none"),
     "too unlikely": (0, scaled("scores.mix.linked", 1e9), "likelihoods that are none"),
 }
@@ -467,11 +483,11 @@ def test_a_lie_is_refused_and_its_silo_left_out(linked, what):
     at, change, reason = BAD[what]
     place = linked()
     place.grid.change = lying(at, change)
-    place.go(at + 4)
+    place.go(at + 5)
     last = records(place)[-1]
     assert [*last["refused"]] == ["east"]
     assert reason in last["refused"]["east"]
-    assert (last["round"], last["active"]) == (min(at, -2), ["north", "south"])
+    assert (last["round"], last["active"]) == (min(at, -3), ["north", "south"])
 
 
 # ---- few rows, and few that changed ---------------------------------------------------------

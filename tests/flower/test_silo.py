@@ -85,7 +85,7 @@ def test_a_silo_works_for_what_it_agreed_to_and_for_nothing_else(tmp_path, setti
     assert visits.train(east, initial(settings), settings, run=RUN).update.entries
     other = settings_of(method="linked", salt="0a" * 16)
     with pytest.raises(FederationError, match="asked for method 'linked' under settings other"):
-        visits.train(east, ServerState(-2, {}), other, "prepare", run="fedcba9876543210")
+        visits.train(east, ServerState(-3, {}), other, "prepare", run="fedcba9876543210")
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [RUN]
 
 
@@ -412,7 +412,7 @@ def test_a_silo_of_few_rows_links_nothing(silo):
     with pytest.raises(FederationError, match=r"has 28 training rows; expected 50 at least"):
         announce(east, settings)
     with pytest.raises(FederationError, match=r"has 28 training rows"):
-        visits.train(east, ServerState(-3, {}), settings, "prepare", run=RUN)
+        visits.train(east, ServerState(-4, {}), settings, "prepare", run=RUN)
 
 
 def test_a_coordinator_cannot_fill_the_disk_with_runs(silo, settings, monkeypatch):

@@ -20,7 +20,9 @@ from flic.methods.linked.disclosure import (
     told_of_map,
     within,
 )
+from flic.methods.linked.hiding import Usual
 from flic.methods.linked.sums import SENT, ColumnIndex, Layout, Moments
+from flic.methods.linked.told_along import RowsInSums, along_as_sent
 from flic.methods.linked.tuning import tuning_of
 from flic.methods.protocol import ServerState
 
@@ -52,18 +54,28 @@ def test_numbers_are_those_that_are_packed(detail, width):
     y = torch.arange(12) % CLASSES
     x = torch.randn(12, width, generator=torch.Generator().manual_seed(0))
     sums = Moments.of_parts([(x, y)], ColumnIndex(CLASSES, torch.arange(width), width))
-    packed = Layout((0,) * width, CLASSES).pack(sums, detail)
-    told = sum(v.numel() for n, v in packed.items() if n in ("total", "variance", "cross"))
-    assert told == numbers_told(detail, width=width, classes=CLASSES)
+    layout, numbers = Layout((0,) * width, CLASSES), ("total", "variance", "cross", "along")
+    packed = layout.pack(sums, detail)
+    if detail == "directions":
+        rows = RowsInSums(lambda: [(x, y)], range(width), Usual.of(x))
+        m, held = torch.ones(width, CLASSES - 1).double(), torch.ones(width)
+        along = along_as_sent(rows, m, held, num_classes=CLASSES, least=1)
+        packed |= layout.pack_along(along)
+    assert {*packed} == {*SENT[detail]}
+    told = sum(v.numel() for n, v in packed.items() if n in numbers)
+    assert told == numbers_told(detail, width=width, classes=CLASSES, directions=CLASSES - 1)
 
 
 @pytest.mark.parametrize("wanted", SENT)
 def test_the_most_that_a_budget_allows_is_told(wanted):
     order = [*SENT]
     for budget in range(60):
-        found = within(float(budget), wanted, width=6, classes=CLASSES)
+        many = {"width": 6, "classes": CLASSES, "directions": CLASSES - 1}
+        found = within(float(budget), wanted, **many)
         allowed = order[: order.index(wanted) + 1]
-        told = [d for d in allowed if numbers_told(d, width=6, classes=CLASSES) <= budget]
+        if wanted == "full":  # what is sent in another round is added to nothing of this one
+            allowed.remove("directions")
+        told = [d for d in allowed if numbers_told(d, **many) <= budget]
         assert found == (told[-1] if told else None)
 
 
@@ -80,8 +92,9 @@ def test_all_kinds_of_sums_together_are_within_the_limit(rows, columns, scatter,
     client = silo(rows, columns)
     for linked in range(1, columns + 1):
         mapped = told_of_map(agreed, client, values_of(agreed, client, linked))
-        told = numbers_told(told_detail(agreed, client), width=columns, classes=CLASSES)
-        told += numbers_told(mapped, width=16, classes=CLASSES) if mapped else 0
+        many = {"classes": CLASSES, "directions": CLASSES - 1}
+        told = numbers_told(told_detail(agreed, client), width=columns, **many)
+        told += numbers_told(mapped, width=16, **many) if mapped else 0
         assert told <= limit * rows * columns
         order = [None, *SENT]
         assert order.index(mapped) <= order.index(DETAILS[scatter]["mapped"])
@@ -150,7 +163,7 @@ def test_likelihoods_are_told_in_steps_of_what_a_row_can_add():
         data = FederatedData("wards", Classification(CLASSES), tuple(wide))
         engine = Engine.of("linked", settings, data, seed=0)
         server, names = engine.method.init_server(), tuple(engine.clients.names)
-        for round in (-2, -1, 0):
+        for round in (-3, -2, -1, 0):
             state = ServerState(round, server.shared)
             updates = engine.do(Job("prepare", state, names, [{}] * 3)).updates
             server = engine.method.aggregate(state, updates)
@@ -177,11 +190,13 @@ def test_likelihoods_of_few_rows_are_not_told(rows, tells):
     data = FederatedData("wards", Classification(CLASSES), clients)
     engine = Engine.of("linked", settings, data, seed=0)
     server, names = engine.method.init_server(), tuple(engine.clients.names)
-    for round in (-2, -1, 0):
+    told: set[str] = set()
+    for round in (-3, -2, -1, 0):
         state = ServerState(round, server.shared)
         updates = engine.do(Job("prepare", state, names, [{}] * 2)).updates
         server = engine.method.aggregate(state, updates)
-        assert {u.client: bool(u.entries) for u in updates} == {"silo-1": True, "silo-2": tells}
+        told |= {u.client for u in updates if u.entries}
+    assert told == ({"silo-1", "silo-2"} if tells else {"silo-1"})
 
 
 def test_without_squares_none_are_told_of_unlike_features_either():
@@ -205,7 +220,13 @@ def told_by(agreed, client):
         for c in (client, other)
     ]
     sums = layout.pack(both[0] + both[1], "full")
-    pool = ClientSums(agreed, {f"moments.{SPACE}.linear.{n}": v for n, v in sums.items()}, client)
+    state = {f"moments.{SPACE}.linear.{n}": v for n, v in sums.items()}
+    pools = [ClientSums(agreed, state, c) for c in (client, other)]
+    mapped = [pool.sent_at_first("mapped") for pool in pools]
+    added = {n: v + mapped[1][n] for n, v in mapped[0].items() if n in mapped[1]}
+    pool = ClientSums(
+        agreed, {**state, **{f"moments.{SPACE}.mapped.{n}": v for n, v in added.items()}}, client
+    )
     return pool.sent("linear"), pool.sent("mapped"), pool
 
 
@@ -214,7 +235,7 @@ def attacked(client, agreed):
     linear, mapped, pool = told_by(agreed, client)
     y, directions, offsets = client.train.y, *pool.random_map
 
-    def off(rows, told):
+    def off(rows, told, kind):
         if not told:
             return torch.zeros(()).double()
         onto = torch.nn.functional.one_hot(y, CLASSES).double().mT
@@ -223,6 +244,10 @@ def attacked(client, agreed):
         scatter, upper = residuals.mT @ residuals, torch.triu_indices(*[rows.shape[1]] * 2, 1)
         made = {"total": total, "variance": scatter.diagonal(), "cross": scatter[*upper]}
         weight = {"total": 1.0, "variance": 1 / rows.shape[1], "cross": 2 / rows.shape[1]}
+        if "along" in told:
+            everyone = agreed.everyone(pool.state, SPACE, kind)
+            made["along"] = residuals.mT @ (residuals @ everyone.directions)
+            weight["along"] = float(everyone.sums.dof.max()) / rows.shape[1]
         misses = [weight[n] * (made[n] - v).square().sum() for n, v in told.items() if n in made]
         return torch.stack(misses).sum() / len(rows) ** 2
 
@@ -238,7 +263,8 @@ def attacked(client, agreed):
         def miss(x=x, descent=descent):
             descent.zero_grad()
             z = pool.scaled(x)
-            missed = off(x, linear) + off(apply_map(z, directions, offsets), mapped)
+            missed = off(x, linear, "linear")
+            missed = missed + off(apply_map(z, directions, offsets), mapped, "mapped")
             missed.backward()
             return missed
 
@@ -261,8 +287,25 @@ def test_rows_can_be_solved_for_from_more_numbers_than_they_have_values():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("random_features", [8, 128])
-def test_rows_cannot_be_solved_for_within_the_usual_limit(random_features):
+@pytest.mark.parametrize("scatter", ["full", "directions"])
+def test_rows_cannot_be_solved_for_within_the_usual_limit(random_features, scatter):
     client = silo(24, 5)
-    agreed = agreed_among(5, random_features=random_features, max_numbers_per_value=0.5)
+    agreed = agreed_among(
+        5, random_features=random_features, scatter=scatter, max_numbers_per_value=0.5
+    )
     chance = error(client, silo(24, 5, seed=7).train.x.double())
     assert error(client, attacked(client, agreed)) > 0.7 * chance > 0.2
+
+
+@pytest.mark.slow
+def test_from_sums_along_directions_rows_follow_only_beyond_the_limit():
+    client = silo(16, 5)
+    chance = error(client, silo(16, 5, seed=7).train.x.double())
+    errors = {}
+    for limit in (0.25, 0.5, 1.0, None):
+        agreed = agreed_among(
+            5, random_features=256, scatter="directions", max_numbers_per_value=limit
+        )
+        errors[limit] = error(client, attacked(client, agreed))
+    assert errors.pop(None) < 0.02
+    assert min(errors.values()) > 0.7 * chance > 0.2

@@ -153,11 +153,27 @@ def test_a_client_s_rows_are_taken_off_in_the_basis_of_all(name, width):
     variances, basis = torch.linalg.eigh(everyone.scatter)
     own, left = Own.of(x, y, CLASSES), float(others.dof[0, 0])
     residuals = torch.stack([row - x[y == c].mean(0) for row, c in zip(x, y, strict=True)])
-    quick = Base(variances / left, basis, residuals @ basis / left**0.5)
+    quick = Base(variances / left, basis, less=residuals @ basis / left**0.5)
     rows = client(7, rows=9, width=width)[0]
     found = [
         class_scores(own, base, others, rows, [SETTINGS[name]])[0]
         for base in (quick, Base.of(others.covariance))
+    ]
+    torch.testing.assert_close(*found, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["both", "others alone", "hardly shrunk"])
+@pytest.mark.parametrize("width", [4, 60])
+def test_a_part_of_low_rank_is_a_covariance_like_any_other(name, width):
+    x, y = client(5, rows=12, width=width)
+    others, rows = moments(*client(6, rows=200, width=width)), client(7, rows=9, width=width)[0]
+    factor = torch.randn(3, width, generator=torch.Generator().manual_seed(8)).double()
+    rest = torch.linspace(0.1, 2.0, width).double()
+    own = Own.of(x, y, CLASSES)
+    whole = Base.of(torch.diag(rest) + factor.mT @ factor)
+    found = [
+        class_scores(own, base, others, rows, [SETTINGS[name]])[0]
+        for base in (Base(rest, more=factor), whole)
     ]
     torch.testing.assert_close(*found, rtol=1e-7, atol=1e-7)
 

@@ -103,7 +103,9 @@ def test_what_never_left_depends_on_what_did(fitted, fitted_stays, tmp_path, tas
     assert "nothing was really sent" in counted
     assert "newcomers may join" in counted
     assert both.traffic_notes[0] == counted
-    assert "variances and covariances" in both.traffic_notes[1]
-    means = "class means" if task == "classes" else "means and that of the response"
+    is_class = task == "classes"
+    spread = "what tells the classes apart" if is_class else "variances and covariances"
+    assert spread in both.traffic_notes[1]
+    means = "class means" if is_class else "means and that of the response"
     assert f"linked columns reveal their {means}" in both.traffic_notes[1]
     assert "Names of shared columns" in both.traffic_notes[1]

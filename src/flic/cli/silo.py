@@ -27,7 +27,7 @@ app = typer.Typer(help="Take part in a federation with your own table.", no_args
 
 FILE = "silo.toml"
 
-Scatter = Literal["off", "diagonal", "projected", "full"]
+Scatter = Literal["off", "diagonal", "directions", "projected", "full"]
 
 SiloPath = Annotated[
     Path,
@@ -41,7 +41,8 @@ OwnScatter = Annotated[
     Scatter | None,
     typer.Option(
         help="How much to send about how linked columns vary: off, nothing; diagonal, each "
-        "column by itself; projected, random mixtures; full, every pair (the default)."
+        "column by itself; directions, also along what tells classes apart; projected, random "
+        "mixtures; full, every pair. Never more than was agreed (the default)."
     ),
 ]
 FederationFile = Annotated[

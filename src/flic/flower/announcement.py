@@ -15,6 +15,7 @@ from flic.flower.silo_engine import SiloEngine
 from flic.flower.silo_figures import figure_names
 from flic.flower.silo_folder import SiloFolder
 from flic.flower.silo_run import rows_of
+from flic.flower.sums_form import LINEAR
 from flic.methods.protocol import ServerState
 from flic.settings import merge
 
@@ -66,19 +67,21 @@ def announce(silo: SiloFolder, settings: FederationSettings) -> list[Leaving]:
 
 
 def _sums(silo: SiloFolder, settings: FederationSettings) -> list[Leaving]:
-    """The most that leaves where columns are linked, once in each of four rounds."""
+    """The most that leaves where columns are linked, once in each of five rounds."""
     encoded, least = silo.encoded(silo.read(settings)[0], settings), silo.min_rows(settings)
     client = rows_of(encoded, settings, least=least)
     engine = silo.linked_engine(client, settings)
     keys = client.schema.features
+    leaving = engine.leaving()
+    told = [(SUMS, 1), *((round_of(n), own) for n, _, own in leaving if n == f"{LINEAR}along")]
     found = [
         Leaving(what, (len(keys),), KEY_BYTES * len(keys), _nth(round), linked)
         for what, round, linked in (
             ("keys of columns", FIRST, 0),
-            ("keys of linked columns", SUMS, 1),
+            *(("keys of linked columns", *own) for own in told),
         )
     ]
-    for name, value, linked in engine.leaving():
+    for name, value, linked in leaving:
         sent = _nth(round_of(name))
         both = _tensor(name, value.shape, value, sent), _number(f"weight of {name}", sent)
         found += [replace(o, linked=linked, is_in_sum=settings.masks_sums) for o in both]

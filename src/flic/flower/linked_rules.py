@@ -1,4 +1,4 @@
-"""Rules where columns are linked: keys first, then sums in three rounds, begun anew without who
+"""Rules where columns are linked: keys first, then sums in four rounds, begun anew without who
 fails.
 """
 
@@ -9,8 +9,9 @@ from pathlib import Path
 from flic.flower.exchange import Reply
 from flic.flower.federation_settings import FederationSettings
 from flic.flower.log import note
-from flic.flower.pooling import FIRST, LAST, SUMS, Pooling, are_keys
+from flic.flower.pooling import DIRECTIONS, FIRST, LAST, SUMS, Pooling, are_keys
 from flic.flower.rules import Rules
+from flic.flower.sums_form import LINEAR
 from flic.methods.linked.link_checks import UNLIKE
 from flic.methods.protocol import ServerState, Stage, Step, Update
 
@@ -58,6 +59,8 @@ class LinkedRules(Rules):
                 self.pooling.keep(updates, self.members)
             server = self.pooling.start(names)
         else:
+            if server.round == DIRECTIONS:
+                updates = [self.pooling.among_all(update, names) for update in updates]
             server = self.pooling.method(names).aggregate(server, updates)
         self._members = names
         return server
@@ -92,11 +95,9 @@ class LinkedRules(Rules):
     # ---- what is taken from them ---------------------------------------------------------
 
     def expects(self, server: ServerState, keys: Sequence[str]) -> ServerState:
-        if server.round > SUMS:
-            return super().expects(server, keys)
-        if server.round == SUMS and are_keys(keys):
-            return self.pooling.expected(keys)
-        return self.initial()
+        if server.round in (SUMS, DIRECTIONS) and are_keys(keys):
+            return self.pooling.expected(keys, server.round)
+        return super().expects(server, keys) if server.round > SUMS else self.initial()
 
     def check(self, name: str, stage: Stage, server: ServerState, reply: Reply) -> str | None:
         wrong = super().check(name, stage, server, reply)
@@ -105,7 +106,9 @@ class LinkedRules(Rules):
         round, keys = server.round, reply.keys
         if round == FIRST and not are_keys(keys):
             return f"answer of silo {name!r} holds no keys of columns; expected them in round 1."
-        if round == SUMS and list(keys) != self.pooling.linked(name, self.members):
+        has_columns = any(n.startswith(LINEAR) for n in reply.update.entries)
+        is_of_columns = round == SUMS or has_columns or (round == DIRECTIONS and bool(keys))
+        if is_of_columns and list(keys) != self.pooling.linked(name, self.members):
             return (
                 f"answer of silo {name!r} holds sums of other columns than those it has in common "
                 "with others; expected these. Give all silos one version of flic."

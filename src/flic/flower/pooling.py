@@ -1,9 +1,10 @@
-"""Linked features over Flower: the coordinator's part of the closed form, four rounds in all.
+"""Linked features over Flower: the coordinator's part of the closed form, five rounds in all.
 
 A silo's features are known by keys, which are salted hashes of their names. In the first round a
 silo sends its keys alone. In the second it sends sums of those features that enough silos have; the
 coordinator lays these side by side, and from then on a silo is sent the pooled sums of its own
-features and of no others.
+features and of no others. In the third, silos send sums of these along the directions between
+classes.
 
 DIR/pooled/NAME.json          the keys of a silo
 DIR/pooled/NAME.safetensors   its sums, until the run is done: if a silo fails later, the others
@@ -16,7 +17,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median_low
 
@@ -34,14 +35,15 @@ from flic.method_settings import MethodSettings
 from flic.methods.linked.link_checks import UNLIKE
 from flic.methods.linked.linked import Linked
 from flic.methods.linked.linked_client import scores_name
-from flic.methods.linked.sums import SENT, Moments
+from flic.methods.linked.sums import ALONG, SENT, Moments
 from flic.methods.linked.tuning import WORST
-from flic.methods.protocol import Population, ServerState, Update
+from flic.methods.protocol import Entry, Population, ServerState, Update
 from flic.settings import damaged, read_object
 from flic.shapes import stripped, under
 
-FIRST, SUMS, LAST = -3, -2, 0
-"""Rounds of the closed form: keys, sums of linked features, and two that are built on these."""
+FIRST, SUMS, DIRECTIONS, LAST = -4, -3, -2, 0
+"""Rounds of the closed form: keys, sums of linked features, sums along directions between classes,
+and two that are built on these."""
 
 KEY_BYTES = 32
 _KEY = re.compile(rf"[0-9a-f]{{{KEY_BYTES}}}")
@@ -65,9 +67,16 @@ def are_keys(keys: Sequence[str]) -> bool:
 
 def round_of(name: str) -> int:
     """The round in which sums or likelihoods of a name leave a silo."""
-    if name.startswith(LINEAR):
-        return SUMS
-    return LAST if name == SCORES[-1] else SUMS + 1
+    is_along = name.rpartition(".")[2] in ALONG
+    if name.startswith("moments."):
+        return SUMS + int(is_along) + int(name.startswith(MAPPED))
+    return LAST if name == SCORES[-1] else DIRECTIONS + 1
+
+
+def rounds_of_sums(settings: FederationSettings) -> list[int]:
+    """The rounds in which sums of rows leave silos, beside likelihoods or without."""
+    shared = linked_method(["any"], settings).init_server().shared
+    return sorted({round_of(name) for name in shared if name.startswith("moments.")})
 
 
 def linked_method(
@@ -98,10 +107,19 @@ class Pooling:
         """The form in which sums travel."""
         return SumsForm(self.settings)
 
-    def expected(self, keys: Sequence[str]) -> ServerState:
-        """Names and shapes of the sums of features with these keys."""
-        shared = linked_method(keys, self.settings).init_server().shared
-        return ServerState(SUMS, under(LINEAR, shared))
+    def expected(self, keys: Sequence[str], round: int) -> ServerState:
+        """Names and shapes of what is sent in a round of sums of features with these keys."""
+        method = linked_method(keys, self.settings, apart=round > SUMS)
+        shared = method.init_server().shared.items()
+        return ServerState(round, {name: own for name, own in shared if round_of(name) == round})
+
+    def among_all(self, update: Update, names: Iterable[str]) -> Update:
+        """A silo's update with its sums of columns among those that several silos have."""
+        names, entries = [*names], dict(update.entries)
+        own = {name: e.value for name, e in entries.items() if name.startswith(LINEAR)}
+        found = self.form.among(self.linked(update.client, names), own, self.union(names))
+        entries |= {name: Entry(value, 1.0) for name, value in found.items()}
+        return replace(update, entries=entries)
 
     def keep_keys(self, keys: Mapping[str, Sequence[str]]) -> None:
         """Have the keys of silos on the disk."""
@@ -145,8 +163,7 @@ class Pooling:
         shared = {n: v for n, v in server.shared.items() if not n.startswith("moments.")}
         if own and server.shared:
             there = [known[keys[i]] for i in own] + [len(union)] * self.form.responses
-            whole = self.form.unpacked(server.shared, LINEAR, apart=True)
-            shared |= self.form.packed(whole.at(torch.tensor(there)))
+            shared |= self.form.of_columns(server.shared, there)
             shared |= under(MAPPED, server.shared)
         shared[POSITIONS] = torch.tensor(own, dtype=torch.int64)
         return ServerState(server.round, shared)
@@ -160,11 +177,13 @@ class Pooling:
         """The reason why an update's sums cannot be read: some lack others. None if they can."""
         for prefix in (LINEAR, MAPPED):
             sent = {*stripped(prefix, update.entries)}
-            if (sent or (needed and prefix == LINEAR)) and sent not in map(set, SENT.values()):
+            first = [{*names} - {*ALONG} for names in SENT.values()]
+            is_needed = sent or (needed and prefix == LINEAR)
+            if is_needed and sent not in [*first, {*ALONG}]:
                 return (
                     f"update of silo {update.client!r} has the sums {', '.join(sorted(sent))}; "
-                    f"expected at least {', '.join(SENT['off'])}, and others in pairs. Give all "
-                    "silos one version of flic."
+                    f"expected at least {', '.join(SENT['off'])}, and others in pairs, or "
+                    f"{', '.join(ALONG)} together. Give all silos one version of flic."
                 )
         return None
 
@@ -180,7 +199,12 @@ class Pooling:
         width = self.settings.method_settings.linked.random_features
         whole = {name: own[:width].square().mean()[None].sqrt() for name, own in mapped.items()}
         columns = {name: (*own, *("",) * self.form.responses) for name, own in keys.items()}
-        for sized, known in ((sums, columns), (whole, dict.fromkeys(whole, ("map",)))):
+        checks = [(sums, columns), (whole, dict.fromkeys(whole, ("map",)))]
+        for prefix in (LINEAR, MAPPED):
+            along = self._sizes_along(updates, prefix)
+            names = {name: tuple(map(str, range(len(own)))) for name, own in along.items()}
+            checks.append((along, names))
+        for sized, known in checks:
             for name, why in _out_of_proportion(sized, known, factor).items():
                 found[name] = f"sums of silo {name!r} {why}"
         for update in updates:
@@ -212,6 +236,16 @@ class Pooling:
             for client, own in named.items()
             if f"{prefix}count" in own
         }
+
+    def _sizes_along(self, updates: Sequence[Update], prefix: str) -> dict[str, Tensor]:
+        """Root mean square along each of the directions; NaN where it is none."""
+        found: dict[str, Tensor] = {}
+        for update in updates:
+            if f"{prefix}core" in update.entries:
+                core = update.entries[f"{prefix}core"].value.diagonal()
+                rows = update.entries[f"{prefix}behind"].value.amax()
+                found[update.client] = (core / rows).sqrt()
+        return found
 
     def forget(self) -> None:
         """Remove what was kept for a failure that did not come."""

@@ -13,13 +13,13 @@ from flic.engine.engine import EVALUATE, Engine, Job
 from flic.errors import FederationError
 from flic.flower.answers import digest_of_request
 from flic.flower.federation_settings import LARGEST, MOST_ROWS, FederationSettings
-from flic.flower.pooling import FIRST, POSITIONS, SUMS, linked_method
-from flic.flower.sums_form import SPACE
+from flic.flower.pooling import FIRST, POSITIONS, SUMS, linked_method, round_of
+from flic.flower.sums_form import LINEAR, SPACE
 from flic.method_settings import LinkedConfig
 from flic.methods.linked.disclosure import ValuesOfMap, told_detail, told_of_map
 from flic.methods.linked.linked import UPLOAD, Linked
 from flic.methods.linked.linked_client import LinkedClient
-from flic.methods.linked.sums import SENT
+from flic.methods.linked.sums import COUNTS, SENT
 from flic.methods.protocol import ServerState, Stack, Update, VisitContext
 from flic.shapes import Named, unlike_forms
 
@@ -112,7 +112,7 @@ def refuse_other_shared(silo: str, shared: Named, known: Named) -> None:
 def _refuse_impossible(silo: str, shared: Named) -> None:
     """Refuse pooled sums that are of no rows: with such ones, work fails or not by a single row."""
     for name, value in shared.items():
-        is_count = name.rpartition(".")[2] in ("count", "dof", "pairs")
+        is_count = name.rpartition(".")[2] in COUNTS
         least, most = (0.0, MOST_ROWS) if is_count else (-LARGEST, LARGEST)
         if not bool(((value >= least) & (value <= most)).all()):  # NaN is not either
             raise FederationError(
@@ -179,9 +179,11 @@ class LinkedSiloEngine:
 
     def leaving(self) -> list[tuple[str, Tensor, int]]:
         """All that may leave: its name, what it looks like, and columns that must be linked."""
-        method, needed = self.method(), self._linked_needed()
-        shared = method.init_server().shared
-        found = []
+        needed, found = self._linked_needed(), []
+        shared = dict(self.method().init_server().shared)
+        keys = self.client.schema.features
+        later = linked_method(keys, self._settings, self._method, apart=True).init_server().shared
+        shared |= {name: value for name, value in later.items() if round_of(name) > SUMS}
         for name, value in shared.items():
             if not name.startswith("moments."):
                 found.append((name, value, 0))
@@ -203,7 +205,6 @@ class LinkedSiloEngine:
         return needed
 
     def _engine(self, server: ServerState) -> Engine:
-        self._refuse_other_shared(server)
         data = FederatedData("silo", self._settings.common_task, (self.client,))
         clients = Clients(data, self._method.embedding, dtype=torch.float32)
         return Engine(self.method(server), clients, self._settings.seed)
@@ -214,11 +215,11 @@ class LinkedSiloEngine:
         if server.round == FIRST:
             return VisitResult(Update(name, {}), {}, self.client.schema.features)
         [update] = self._engine(server).do(Job(UPLOAD, server, (name,), [{}])).updates
-        return VisitResult(update, {}, self._linked(server) if server.round == SUMS else ())
+        is_of_columns = server.round == SUMS or any(n.startswith(LINEAR) for n in update.entries)
+        return VisitResult(update, {}, self._linked(server) if is_of_columns else ())
 
     def linked_client(self, server: ServerState) -> LinkedClient:
         """The silo's view of linked columns after the last round, its model included."""
-        self._refuse_other_shared(server)
         return LinkedClient(self.method(server).agreed, server.shared, self.client)
 
     def held_out(self, server: ServerState) -> HeldOut:

@@ -26,7 +26,7 @@ from flic.flower.silo_file import FILE, SiloFile, silo_file, stated
 from flic.flower.silo_run import FACTS, ROWS, SiloRun
 from flic.flower.sums_history import SumsHistory
 from flic.method_settings import Scatter
-from flic.methods.linked.agreement import DETAILS
+from flic.methods.linked.agreement import least_of
 from flic.seeding import derive_seed
 from flic.settings import read_object, read_toml, validated
 from flic.silos.encoding import EncodedSilo, encode
@@ -131,7 +131,7 @@ class SiloFolder:
         agreed, own = settings.method_settings.linked, self.file
         stricter = {
             "min_rows": self.min_rows(settings),
-            "scatter": min([agreed.scatter, own.scatter], key=[*DETAILS].index),
+            "scatter": least_of(agreed.scatter, own.scatter),
             "max_numbers_per_value": self.max_numbers_per_value(settings),
         }
         return LinkedSiloEngine(client, settings, agreed.model_copy(update=stricter))

@@ -39,6 +39,7 @@ from flic.flower.pooling import KEY_BYTES, LAST, feature_keys, round_of
 from flic.flower.secure.tags import TagKey
 from flic.flower.silo_engine import SiloEngine
 from flic.flower.sums_form import SPACE
+from flic.methods.linked.agreement import KEPT as KEPT_SUMS
 from flic.methods.linked.hiding import rare_indicators
 from flic.methods.linked.linked_client import LinkedClient
 from flic.methods.protocol import Exported, ServerState
@@ -266,7 +267,9 @@ class SiloRun:
                 f"silo {self.name!r} is sent {wrong[0]!r} of other columns than it told sums of; "
                 "expected the same. Begin a new run."
             )
-        return replace(server, shared={**shared, **{n: shared[n] + v for n, v in kept.items()}})
+        whole = {n: shared[n] + v for n, v in kept.items()}
+        beside = {KEPT_SUMS + n: v for n, v in kept.items()}
+        return replace(server, shared={**shared, **whole, **beside})
 
     @property
     def _kept(self) -> Named:

@@ -7,7 +7,7 @@ from pathlib import Path
 from flic.errors import FederationError
 from flic.flower.keys import line_of, read_private
 from flic.flower.pinned_keys import pinned_peers
-from flic.flower.pooling import SUMS
+from flic.flower.pooling import rounds_of_sums
 from flic.flower.secure.contribution import SumLayout
 from flic.flower.secure.plausible import wrong_in_sum
 from flic.flower.secure.silo_sum import MASKED, Silo, SiloSum, masked_tensor
@@ -150,7 +150,7 @@ def refuse_made_up_sums(run: SiloRun, server: ServerState, keys: Sequence[str], 
     """Refuse pooled sums of linked columns other than those that came out of earlier rounds."""
     got = read_statement(AllTotals, text or "{}", who="a request")
     tags, known = {own.round: own for own in got.rounds}, run.tag_keys
-    for round in (SUMS, SUMS + 1) if keys else ():
+    for round in rounds_of_sums(run.settings) if keys else ():
         if round >= server.round:
             return
         if round not in known or round not in tags:

@@ -8,13 +8,15 @@ from torch import Tensor
 
 from flic.data.task import Regression
 from flic.flower.federation_settings import FederationSettings
-from flic.methods.linked.agreement import DETAILS
-from flic.methods.linked.sums import Layout, Moments
-from flic.shapes import Named
+from flic.methods.linked.agreement import most_detail
+from flic.methods.linked.sums import ALONG, Layout, Moments
+from flic.shapes import Named, stripped
 
 SPACE = "linked"
 LINEAR = f"moments.{SPACE}.linear."
 MAPPED = f"moments.{SPACE}.mapped."
+
+_OF_ALL = ("core", "overlap")  # sums of a silo's rows that are of no column
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,35 @@ class SumsForm:
 
     def unpacked(self, state: Named, prefix: str, *, apart: bool = False) -> Moments:
         """Sums as they travel, as matrices."""
-        named = {n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)}
+        named = stripped(prefix, state)
         return self._layout(named["total"].shape[1], prefix, apart=apart).unpack(named)
+
+    def of_columns(self, state: Named, there: Sequence[int]) -> dict[str, Tensor]:
+        """Sums of some of the linked features, from those of more, as they travel."""
+        named, at, found = stripped(LINEAR, state), torch.tensor(there), dict[str, Tensor]()
+        if "total" in named:
+            found |= self.packed(self.unpacked(state, LINEAR, apart=True).at(at))
+        for name in ALONG:
+            if name in named:
+                own = named[name] if name in _OF_ALL else named[name][at]
+                found[LINEAR + name] = own.contiguous()
+        return found
+
+    def among(self, keys: Sequence[str], sums: Named, union: Sequence[str]) -> dict[str, Tensor]:
+        """One silo's sums among the features that several silos have, as they travel."""
+        named, found = stripped(LINEAR, sums), dict[str, Tensor]()
+        if "total" in named:
+            packed = self.packed(self.spread(keys, sums, union))
+            found |= {name: packed[name] for name in sums}
+        place = {key: i for i, key in enumerate(union)}
+        there = torch.tensor([place[key] for key in keys], dtype=torch.int64)
+        for name in ALONG:
+            if name in named:
+                own = named[name]
+                if name not in _OF_ALL:
+                    own = torch.zeros(len(union), *own.shape[1:]).double().index_copy(0, there, own)
+                found[LINEAR + name] = own
+        return found
 
     def spread(self, keys: Sequence[str], sums: Named, union: Sequence[str]) -> Moments:
         """One silo's sums among the features that several silos have."""
@@ -54,5 +83,5 @@ class SumsForm:
         """Sums of features that have holders of their own, as they travel."""
         layout = self._layout(sums.total.shape[1], LINEAR, apart=True)
         scatter = self.settings.method_settings.linked.scatter
-        packed = layout.pack(sums, DETAILS[scatter]["linear"])
+        packed = layout.pack(sums, most_detail(scatter, "linear", self.settings.common_task))
         return {LINEAR + name: value for name, value in packed.items()}

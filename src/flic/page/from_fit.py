@@ -23,6 +23,7 @@ COUNTED = (
 SPREAD: Mapping[Scatter, str] = {
     "off": "",
     "diagonal": ", and their variances",
+    "directions": ", their variances, and how they vary along what tells the classes apart",
     "projected": ", their variances, and covariances of random features of them",
     "full": ", and their variances and covariances",
 }
@@ -127,7 +128,9 @@ def _traffic_notes(fitted: FittedFederation) -> list[str]:
     if LINKED.name in senders:
         is_regression = isinstance(fitted.task, Regression)
         means = "means and that of the response" if is_regression else "class means"
-        spread = SPREAD[fitted.settings.method.linked.scatter]
+        scatter = fitted.settings.method.linked.scatter
+        # The relation to a response is a product of two columns: all of these are sent.
+        spread = SPREAD["full" if is_regression and scatter == "directions" else scatter]
         told.append(f"The sums and counts of linked columns reveal their {means}{spread}.")
     if senders - {FLIC.name}:
         told.append("Names of shared columns and of their levels are known to all who share them.")

@@ -36,7 +36,11 @@ NETWORK: dict[str, Any] = merge(
         "pretraining": {"epochs": 20, "batch_size": 32},
         "model": {"predict_by": "head"},
         # As in a real federation, so that the verdict applies to one.
-        "linked": {"max_numbers_per_value": 0.5, "min_rows": MIN_ROWS},
+        "linked": {
+            "scatter": "directions",
+            "max_numbers_per_value": 0.5,
+            "min_rows": MIN_ROWS,
+        },
     },
 )
 

@@ -21,7 +21,7 @@ from flic.digests import digest_of, digest_of_arrays
 from flic.engine.engine import EVALUATE
 from flic.errors import FederationError
 from flic.flower.federation_settings import FederationSettings
-from flic.flower.pooling import FIRST, POSITIONS, SUMS, linked_method, round_of
+from flic.flower.pooling import FIRST, POSITIONS, linked_method, round_of
 from flic.flower.secure.statements import Contents
 from flic.flower.silo_figures import figure_names, figure_scales
 from flic.flower.sums_form import LINEAR, MAPPED, SumsForm
@@ -37,6 +37,7 @@ FIGURE = "figure."
 
 _WEIGHT = "weight of "
 _TOTALS = ("moments.", FIGURE)  # sums as they are; all else is averaged
+_BY_COLUMN = (f"{LINEAR}along", f"{LINEAR}behind")
 _BY_CLASS = (f"{MAPPED}count", f"{MAPPED}total")
 
 
@@ -82,9 +83,7 @@ class SumLayout:
     def own(self, update: Update, keys: Sequence[str]) -> np.ndarray:
         """A silo's numbers, 0 where it has nothing to add; `keys` are of its linked columns."""
         tensors = {name: entry.value for name, entry in update.entries.items()}
-        if self.is_of_columns and tensors:
-            spread = self._form.packed(self._form.spread(keys, tensors, self.union))
-            tensors = {name: spread[name] for name in tensors}
+        tensors |= self._form.among(keys, under(LINEAR, tensors), self.union)
         for name, entry in update.entries.items():
             if _WEIGHT + name in self.shapes:
                 tensors[name] = entry.weight * entry.value
@@ -110,10 +109,7 @@ class SumLayout:
             return tensors
         place = {key: i for i, key in enumerate(self.union)}
         there = [place[key] for key in keys] + [len(self.union)] * self._form.responses
-        if not there:
-            return {}
-        whole = self._form.unpacked(tensors, LINEAR, apart=True)
-        return self._form.packed(whole.at(torch.tensor(there, dtype=torch.int64)))
+        return {**tensors, **self._form.of_columns(tensors, there)} if there else {}
 
     # ---- totals that silos are sent as they are ----------------------------------------------
 
@@ -168,9 +164,9 @@ class SumLayout:
         """Sums of some of the columns of which there are sums, and of a response."""
         if f"{LINEAR}total" not in tensors:
             return {}
-        whole = self._form.unpacked(tensors, LINEAR, apart=True)
-        last = range(whole.total.shape[1] - self._form.responses, whole.total.shape[1])
-        return self._form.packed(whole.at(torch.tensor([*chosen, *last], dtype=torch.int64)))
+        responses = self._form.responses
+        width = tensors[f"{LINEAR}total"].shape[1]
+        return self._form.of_columns(tensors, [*chosen, *range(width)[width - responses :]])
 
     # ---- who adds to what ----------------------------------------------------------------
 
@@ -191,8 +187,11 @@ class SumLayout:
         is_held = torch.zeros(classes, 1, dtype=torch.float64)
         is_held[own.classes] = 1.0
         tensors: dict[str, Tensor] = {}
-        if self.is_of_columns and self.shapes:
+        if f"{LINEAR}total" in self.shapes:
             tensors = self._form.packed(self._ones(own.columns, is_held))
+        has = self._has(own.columns)[: len(self.union)]
+        along = {n: s for n, s in self.shapes.items() if n in _BY_COLUMN}
+        tensors |= {n: has.view(-1, *(1,) * (len(s) - 1)).expand(s) for n, s in along.items()}
         tensors |= {n: is_held.expand(s) for n, s in self.shapes.items() if n in _BY_CLASS}
         every = {n: torch.ones(s) for n, s in self.shapes.items() if n not in tensors}
         said = {*own.names, *(_WEIGHT + name for name in own.names)}
@@ -200,11 +199,16 @@ class SumLayout:
 
     def _ones(self, columns: Sequence[int], is_held: Tensor) -> Moments:
         """Sums of ones: who has the columns adds to them, by class and in pairs."""
+        has = self._has(columns)
+        pairs = has[:, None] * has
+        return Moments(is_held * has, is_held * has, pairs, pairs)
+
+    def _has(self, columns: Sequence[int]) -> Tensor:
+        """1 for some of the columns, and for a response."""
         width = len(self.union) + self._form.responses
         has = torch.zeros(width, dtype=torch.float64)
         has[[*columns, *range(len(self.union), width)]] = 1.0
-        pairs = has[:, None] * has
-        return Moments(is_held * has, is_held * has, pairs, pairs)
+        return has
 
     def has_room_for(self, own: Contents) -> bool:
         """Return whether the columns and classes that a silo would add to are the sum's."""
@@ -215,8 +219,8 @@ class SumLayout:
 
     @property
     def is_of_columns(self) -> bool:
-        """True in the round of the columns' own sums, which silos have different ones of."""
-        return self.round == SUMS
+        """True in the rounds of the columns' own sums, which silos have different ones of."""
+        return any(name.startswith(LINEAR) for name in self._added)
 
     @property
     def _form(self) -> SumsForm:

@@ -9,6 +9,7 @@ import torch
 from flic.flower.federation_settings import MOST_ROWS
 from flic.flower.pooling import SCORES, WORST
 from flic.methods.linked.link_checks import UNLIKE
+from flic.methods.linked.sums import COUNTS
 from flic.methods.protocol import Update
 
 _ROUNDING = 1e-6
@@ -23,7 +24,7 @@ def wrong_in_sum(update: Update, members: int) -> str | None:
             continue
         if not bool(value.isfinite().all()):
             return f"has numbers in {name} that are none; expected numbers"
-        if part in ("count", "dof", "pairs") and not _are_counts(value, members):
+        if part in COUNTS and not _are_counts(value, members):
             return f"has counts of rows in {name} that are none; expected whole numbers from 0 on"
         if part == "variance" and float(value.min()) < -_ROUNDING * float(value.abs().max()):
             return f"has negative squares in {name}; expected none"

@@ -13,9 +13,10 @@ from flic.data.client_data import Split
 from flic.data.schema import SharedFeatures
 from flic.data.task import Classification, Task
 from flic.method_settings import LinkedConfig, Scatter
+from flic.methods.linked.along import directions_between
 from flic.methods.linked.sums import Detail, Layout, Moments
 from flic.seeding import generator
-from flic.shapes import Named
+from flic.shapes import Named, stripped
 
 SumsKind = Literal["linear", "mapped"]
 """Sums of the features as they are, or under the random map."""
@@ -23,13 +24,36 @@ SumsKind = Literal["linear", "mapped"]
 DETAILS: Mapping[Scatter, Mapping[SumsKind, Detail]] = {
     "off": {"linear": "off", "mapped": "off"},
     "diagonal": {"linear": "diagonal", "mapped": "diagonal"},
+    "directions": {"linear": "directions", "mapped": "directions"},
     "projected": {"linear": "diagonal", "mapped": "full"},
     "full": {"linear": "full", "mapped": "full"},
 }
 """Detail sent of the scatter of each kind of sums, from least to most."""
 
+KEPT = "kept."
+"""Beginning of the names of sums that a client did not tell, but adds to those that it is sent."""
+
 PRIVATE = "private"
 """The group of clients that share nothing."""
+
+
+def least_of(agreed: Scatter, own: Scatter) -> Scatter:
+    """The most of a scatter that clients agreed on, and that one of them wants to send."""
+    if agreed == own or (agreed, own) == ("directions", "full"):
+        return agreed
+    order = [*DETAILS]
+    least = agreed if order.index(agreed) < order.index(own) else own
+    return "diagonal" if least == "directions" else least  # the others send other products
+
+
+def most_detail(scatter: Scatter, kind: SumsKind, task: Task) -> Detail:
+    """Most detail that may be sent of the scatter of a kind of sums.
+
+    A response has one direction, which says too little of the columns beside it.
+    """
+    detail = DETAILS[scatter][kind]
+    is_response = not isinstance(task, Classification)
+    return "full" if detail == "directions" and is_response else detail
 
 
 @dataclass(frozen=True)
@@ -40,12 +64,20 @@ class PooledSums:
     sums: Moments
     shift: Float[Tensor, " p"]
     scale: Float[Tensor, " p"]
+    told: Moments  # without those that this client alone adds
 
     @cached_property
     def is_of_one_block(self) -> bool:
         """True if the same rows are behind every entry of the scatter."""
         dof = self.sums.dof
         return float(dof.min()) == float(dof.max()) > 0
+
+    @cached_property
+    def directions(self) -> Float[Tensor, "p d"]:
+        """Directions between the pooled means of the classes, the same for all clients."""
+        told, count = self.told, self.told.count
+        means = torch.where(count > 0, told.total / count.clamp_min(1), told.mean)
+        return directions_between(means, told.deviation, told.dof.diagonal())
 
     @cached_property
     def spectrum(self) -> tuple[Tensor, Tensor]:
@@ -83,7 +115,7 @@ class Agreement:
 
     def detail(self, kind: SumsKind) -> Detail:
         """Most detail that may be sent of the scatter of a kind of sums."""
-        return DETAILS[self.settings.scatter][kind]
+        return most_detail(self.settings.scatter, kind, self.task)
 
     def layout(self, space: str, kind: SumsKind) -> Layout:
         """Layout in which the sums of a space are sent."""
@@ -102,9 +134,10 @@ class Agreement:
         source = state[prefix + "total"]
         known = self._everyone.get((space, kind))
         if known is None or known.source is not source:
-            names = [name for name in layout.shapes if prefix + name in state]
-            sums = layout.unpack({name: state[prefix + name] for name in names})
-            known = PooledSums(source, sums, sums.mean, sums.deviation)
+            sums = layout.unpack(stripped(prefix, state))
+            kept = stripped(KEPT + prefix, state)
+            told = sums - layout.unpack(kept) if kept else sums
+            known = PooledSums(source, sums, sums.mean, sums.deviation, told)
             self._everyone[space, kind] = known
         return known
 

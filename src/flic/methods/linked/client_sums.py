@@ -23,6 +23,7 @@ from flic.methods.linked.disclosure import (
 )
 from flic.methods.linked.hiding import Usual, chunks, told_pairs
 from flic.methods.linked.sums import ColumnIndex, Detail, Moments, Parts, Totals
+from flic.methods.linked.told_along import RowsInSums, along_as_sent
 from flic.shapes import Named
 
 Sent = Mapping[SumsKind, Named]
@@ -115,11 +116,54 @@ class ClientSums:
         """The client's own part of the pooled sums."""
         if self._sent is not None:
             return self._sent.get(kind, {})
-        return self._sent_linear if kind == "linear" else self._sent_mapped
+        return self.sent_at_first(kind) | self.sent_along(kind)
+
+    def sent_at_first(self, kind: SumsKind) -> dict[str, Tensor]:
+        """Sums that the client sends before the directions between classes are known."""
+        return self._first_linear if kind == "linear" else self._first_mapped
 
     @cached_property
-    def _sent_linear(self) -> Named:
+    def _first_linear(self) -> dict[str, Tensor]:
         return sent_sums(self.agreed, self._told, told_detail(self.agreed, self.client))
+
+    @cached_property
+    def _first_mapped(self) -> dict[str, Tensor]:
+        detail = self.detail("mapped")
+        return self._mapped_sums(detail) if detail else {}
+
+    def sent_along(self, kind: SumsKind) -> dict[str, Tensor]:
+        """Sums that the client sends along the directions between classes, if any."""
+        if self.detail(kind) != "directions" or not self.has_links:
+            return {}
+        return self._along_linear if kind == "linear" else self._along_mapped
+
+    @cached_property
+    def _along_linear(self) -> dict[str, Tensor]:
+        told = self._told.at(self.own)
+        rows = RowsInSums(told.parts, told.sources, Usual.of(told.columns))
+        return self._along("linear", rows, self.there)
+
+    @cached_property
+    def _along_mapped(self) -> dict[str, Tensor]:
+        width = self.agreed.settings.random_features
+        rows = RowsInSums(self._told_mapped, range(width), usual_of_map(width))
+        return self._along("mapped", rows, torch.arange(width))
+
+    def _along(
+        self, kind: SumsKind, rows: RowsInSums, there: Int[Tensor, " own"]
+    ) -> dict[str, Tensor]:
+        everyone = self.agreed.everyone(self.state, self.space, kind)
+        own = along_as_sent(
+            rows,
+            everyone.directions[there],
+            everyone.sums.dof.diagonal()[there],
+            num_classes=self.agreed.num_classes,
+            least=self._least,
+        )
+        if own is None:
+            return {}
+        layout = self.agreed.layout(self.space, kind)
+        return layout.pack_along(own.spread(there, len(layout.block)))
 
     def sent_totals(self, kind: SumsKind) -> Named:
         """Counts and sums that were sent, without products of features, which are rarely needed."""
@@ -128,11 +172,6 @@ class ClientSums:
         if kind == "linear":
             return sent_sums(self.agreed, self._told, "off")
         return self._mapped_sums("off") if self.detail("mapped") else {}
-
-    @cached_property
-    def _sent_mapped(self) -> Named:
-        detail = self.detail("mapped")
-        return self._mapped_sums(detail) if detail else {}
 
     def detail(self, kind: SumsKind) -> Detail | None:
         """Detail that the client sends of a kind of sums; None: nothing, not even means."""
@@ -147,14 +186,14 @@ class ClientSums:
         rows[:, : self.dim].clamp_(-_CLIP, _CLIP)
         return ValuesOfMap.of(self.agreed, self.client, linked, rows)
 
-    def _mapped_sums(self, detail: Detail) -> Named:
+    def _mapped_sums(self, detail: Detail) -> dict[str, Tensor]:
         """Sums that the client sends of its rows under the random map."""
         if not self.has_links:
             return {}
         mapped, num_classes = self._told_mapped, self.agreed.num_classes
         width = self.agreed.settings.random_features + self.agreed.responses
         index = ColumnIndex(num_classes, torch.arange(width), width)
-        usual = Usual(torch.zeros(width).double(), torch.zeros(width, dtype=torch.bool))
+        usual = usual_of_map(width)
         sums = sums_as_sent(
             mapped,
             index,
@@ -275,6 +314,11 @@ class ClientSums:
         own = torch.zeros(self.dim, known.shape[1]).double()
         own[linked] = known[position[linked]] * max(1, len(linked)) ** -0.5
         return own, offsets
+
+
+def usual_of_map(width: int) -> Usual:
+    """The commonest values of random features, which are 0 where they split few rows off."""
+    return Usual(torch.zeros(width).double(), torch.zeros(width, dtype=torch.bool))
 
 
 def apply_map(z: Tensor, directions: Tensor, offsets: Tensor) -> Float[Tensor, "rows m"]:

@@ -19,7 +19,7 @@ from flic.data.schema import FeatureSchema
 from flic.methods.linked.agreement import Agreement, class_of, columns_of
 from flic.methods.linked.hiding import Usual, blurred, chunks, told_pairs
 from flic.methods.linked.rounding import rounded
-from flic.methods.linked.sums import SENT, ColumnIndex, Detail, Moments, Parts, Totals
+from flic.methods.linked.sums import ColumnIndex, Detail, Moments, Parts, Totals
 
 _BITS = 8
 """Bits of a value that counts as one: a number of two digits and more."""
@@ -133,20 +133,29 @@ def _without(sums: Moments, index: ColumnIndex, told: Bool[Tensor, "own own"]) -
     return Moments(sums.count, sums.total, index.pairs(own), sums.dof)
 
 
-def numbers_told(detail: Detail, *, width: int, classes: int) -> int:
-    """Count of the numbers sent for so many columns and classes, without the counts of rows."""
-    beside = {"off": 0, "diagonal": width, "full": width * (width + 1) // 2}
+def numbers_told(detail: Detail, *, width: int, classes: int, directions: int) -> int:
+    """Count of the numbers sent for so many columns and of so many classes.
+
+    Counts of rows are not among them, nor what follows from the others.
+    """
+    beside = {
+        "off": 0,
+        "diagonal": width,
+        "directions": width * (1 + directions),
+        "full": width * (width + 1) // 2,
+    }
     return classes * width + beside[detail]
 
 
-def within(budget: float, wanted: Detail, *, width: int, classes: int) -> Detail | None:
-    """The most detail up to `wanted` that the budget allows; None if not even sums."""
+def within(
+    budget: float, wanted: Detail, *, width: int, classes: int, directions: int
+) -> Detail | None:
+    """The most of `wanted` and of what is less that the budget allows; None if not even sums."""
     most: Detail | None = None
-    for detail in SENT:
-        if numbers_told(detail, width=width, classes=classes) <= budget:
+    for detail in dict.fromkeys(("off", "diagonal" if wanted != "off" else wanted, wanted)):
+        told = numbers_told(detail, width=width, classes=classes, directions=directions)
+        if told <= budget:
             most = detail
-        if detail == wanted:
-            break
     return most
 
 
@@ -157,7 +166,10 @@ def told_detail(agreed: Agreement, client: ClientData, shared: int | None = None
         return wanted
     (rows, classes), width = _told_rows(agreed, client), _width(agreed, client, shared)
     # Sums alone are always sent, for every class with enough rows.
-    return within(limit * rows * width, wanted, width=width, classes=classes) or "off"
+    budget = limit * rows * width
+    directions = agreed.num_classes - 1
+    found = within(budget, wanted, width=width, classes=classes, directions=directions)
+    return found or "off"
 
 
 @dataclass(frozen=True)
@@ -221,11 +233,14 @@ def told_of_map(
     if limit is None:
         return wanted
     (_, classes), width = _told_rows(agreed, client), _width(agreed, client, shared)
-    told = numbers_told(told_detail(agreed, client, shared), width=width, classes=classes)
+    detail, directions = told_detail(agreed, client, shared), agreed.num_classes - 1
+    told = numbers_told(detail, width=width, classes=classes, directions=directions)
     kept = values.classes(agreed)
     left = limit * sum(values.by_class[c] for c in kept) - told
     mapped = agreed.settings.random_features + agreed.responses
-    return within(left, wanted, width=mapped, classes=len(kept)) if kept else None
+    if not kept:
+        return None
+    return within(left, wanted, width=mapped, classes=len(kept), directions=directions)
 
 
 def sources_of(agreed: Agreement, client: ClientData) -> tuple[int, ...]:

@@ -27,10 +27,11 @@ class Shrinkage:
 
 @dataclass(frozen=True)
 class Base:
-    """The peers' covariance B = V diag(variances) Vᵀ − LᵀL, V orthogonal."""
+    """The peers' covariance B = V diag(variances) Vᵀ + FᵀF − LᵀL, V orthogonal."""
 
     variances: Float[Tensor, " p"]
     basis: Float[Tensor, "p p"] | None = None  # V; None: the features themselves
+    more: Float[Tensor, "some p"] | None = None  # F V, a part of low rank
     less: Float[Tensor, "some p"] | None = None  # L V, a client's own rows where V is pooled
 
     @classmethod
@@ -41,6 +42,11 @@ class Base:
             return cls(variances.clamp_min(0))
         variances, basis = torch.linalg.eigh(covariance)
         return cls(variances.clamp_min(0), basis)
+
+    def at(self, positions: Int[Tensor, " some"]) -> "Base":
+        """The covariance of some features; without a basis of its own."""
+        more = None if self.more is None else self.more[:, positions]
+        return Base(self.variances[positions], more=more)
 
     def turned(self, rows: Float[Tensor, "rows p"]) -> Float[Tensor, "rows p"]:
         """Rows in the basis."""
@@ -53,8 +59,9 @@ class Base:
     @cached_property
     def trace(self) -> float:
         """Sum of all variances."""
-        less = 0.0 if self.less is None else float(self.less.square().sum())
-        return max(0.0, float(self.variances.sum()) - less)
+        parts = (self.more, self.less)
+        more, less = (0.0 if own is None else float(own.square().sum()) for own in parts)
+        return max(0.0, float(self.variances.sum()) + more - less)
 
 
 @dataclass(frozen=True)
@@ -239,6 +246,8 @@ def _solve(
     parts: list[tuple[float, Tensor]] = []
     if spread.rows is not None and of_rows:
         parts.append(((1 - s.ridge) * of_rows, spread.rows))
+    if base.more is not None and of_base:
+        parts.append(((1 - s.ridge) * of_base, base.more))
     if base.less is not None and of_base:
         parts.append(((s.ridge - 1) * of_base, base.less))
     if spread.matrix is not None and of_rows:

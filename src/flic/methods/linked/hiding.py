@@ -7,7 +7,7 @@ are sent only if no weighting of the columns rests on fewer rows than that. A co
 become its commonest one, so the sums are slightly wrong, and show no single row.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -224,22 +224,43 @@ def told_pairs(
 def _rare_pairs(
     parts: Parts, usual: Usual, sources: Sequence[int], least: int
 ) -> Bool[Tensor, "p p"]:
-    """Pairs of sources in which few rows have an unusual value of both.
-
-    In a column with two values, rows with the usual one are counted as well.
-    """
-    width, two = len(sources), usual.two_valued
+    """Pairs of columns of two sources in which few rows have an unusual value of both."""
+    width = len(sources)
     cells = torch.zeros(3, width, width, dtype=torch.float64)
     for rows, _ in parts:
         off = (rows != usual.value).double()
         cells += torch.stack([off.mT @ off, off.mT @ (1 - off), (1 - off).mT @ (1 - off)])
-    few = (cells > 0) & (cells < least)
-    rare = few[0] | (few[1] & two) | (few[1] & two).mT | (few[2] & two & two[:, None])
+    rare = _few(cells[0], cells[1], cells[1].mT, cells[2], usual, usual, least)
     # A level left out follows from the other levels of its column: all are sent, or none.
     onto = torch.nn.functional.one_hot(torch.tensor(sources)).double()
     between = onto.mT @ rare.double() @ onto > 0
     apart = onto @ between.double() @ onto.mT > 0
     return apart & (torch.tensor(sources)[:, None] != torch.tensor(sources))
+
+
+def rare_across(
+    pairs: Iterable[tuple[Tensor, Tensor]], first: Usual, second: Usual, least: int
+) -> Bool[Tensor, "p q"]:
+    """Pairs of a column of some rows and of another of theirs in which few have an unusual value
+    of both.
+    """
+    cells = torch.zeros(4, len(first.value), len(second.value), dtype=torch.float64)
+    for a, b in pairs:
+        off, other = (a != first.value).double(), (b != second.value).double()
+        cells += torch.stack([one.mT @ two for one in (off, 1 - off) for two in (other, 1 - other)])
+    return _few(cells[0], cells[1], cells[2], cells[3], first, second, least)
+
+
+def _few(
+    both: Tensor, first: Tensor, second: Tensor, none: Tensor, a: Usual, b: Usual, least: int
+) -> Bool[Tensor, "p q"]:
+    """Pairs with some, but few rows that are unusual in both columns, or counted like these.
+
+    In a column with two values, rows with the usual one are counted as well.
+    """
+    few = [(cells > 0) & (cells < least) for cells in (both, first, second, none)]
+    two, other = a.two_valued[:, None], b.two_valued
+    return few[0] | (few[1] & other) | (few[2] & two) | (few[3] & two & other)
 
 
 def _common_columns(

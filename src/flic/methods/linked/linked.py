@@ -1,12 +1,13 @@
-"""Linked features: pooled class statistics of what clients have in common, in three uploads.
+"""Linked features: pooled class statistics of what clients have in common, in four uploads.
 
 Clients of one space that have a feature of the same name mean the same thing by it. Linked features
 are pooled among their holders as sums; everything else stays private. `linked_client.py` has the
 predictors made of them. Uploads, each the preparation of that round number:
 
-  −2  sums of the features as they are
-  −1  sums of a random-feature map of them; cross-validated likelihoods of `own` and `linked`;
-      shares of linked features that differ from the peers', by distance
+  −3  sums of the features as they are
+  −2  sums of them along the directions between classes; sums of a random-feature map of them
+  −1  sums of the map along the directions between classes; cross-validated likelihoods of `own`
+      and `linked`; shares of linked features that differ from the peers', by distance
    0  cross-validated likelihoods of the map, and of every mix of the three predictors
 
 Every choice is made by the mean of the clients' likelihoods on rows that they held out; in a
@@ -22,7 +23,7 @@ from flic.data.client_data import ClientData, Split
 from flic.data.stacked import StackedData
 from flic.method_settings import MethodSettings
 from flic.methods.linked.agreement import Agreement, SumsKind
-from flic.methods.linked.client_sums import sent_sums
+from flic.methods.linked.client_sums import ClientSums, sent_sums
 from flic.methods.linked.deviations import USUAL
 from flic.methods.linked.disclosure import DisclosedRows, told_detail
 from flic.methods.linked.link_checks import UNLIKE, shares_unlike
@@ -126,15 +127,15 @@ class Linked(Method):
         return {UPLOAD: Stage(UPLOAD, self.prepare, self.aggregate, sums=True)}
 
     def programme(self, rounds: int, *, final_round: bool) -> list[Step]:
-        """Three uploads and an evaluation, without rounds."""
+        """Four uploads and an evaluation, without rounds."""
         del rounds, final_round
-        uploads = [Step(UPLOAD, t, (*self.stages.values(),), "never") for t in (-2, -1, 0)]
+        uploads = [Step(UPLOAD, t, (*self.stages.values(),), "never") for t in (-3, -2, -1, 0)]
         return [*uploads, Step("evaluate", 1, measured="always")]
 
     def prepare(self, context: VisitContext) -> Visit:
         """Make each client's upload for the server's round."""
         server = context.server
-        upload = {-2: self._sums, -1: self._mapped_sums_and_scores, 0: self._mix_scores}
+        upload = {-3: self._sums, -2: self._mapped_sums, -1: self._scores, 0: self._mix_scores}
         updates = [
             Update(client.name, upload[server.round](server, client) if self._tells(client) else {})
             for client in context.data.clients
@@ -152,11 +153,16 @@ class Linked(Method):
             return {}
         told = DisclosedRows.of(self.agreed, client)
         sent = sent_sums(self.agreed, told, told_detail(self.agreed, client))
-        return _entries(f"moments.{space}.linear.", sent)
+        return _entries(f"{_prefix(client)}linear.", sent)
 
-    def _mapped_sums_and_scores(self, server: ServerState, client: ClientData) -> dict[str, Entry]:
+    def _mapped_sums(self, server: ServerState, client: ClientData) -> dict[str, Entry]:
+        pool, prefix = ClientSums(self.agreed, server.shared, client), _prefix(client)
+        sent = pool.sent_along("linear"), pool.sent_at_first("mapped")
+        return _entries(f"{prefix}linear.", sent[0]) | _entries(f"{prefix}mapped.", sent[1])
+
+    def _scores(self, server: ServerState, client: ClientData) -> dict[str, Entry]:
         known = LinkedClient(self.agreed, server.shared, client)
-        entries = _entries(f"moments.{client.schema.space}.mapped.", known.pool.sent("mapped"))
+        entries = _entries(f"{_prefix(client)}mapped.", known.pool.sent_along("mapped"))
         predictors: tuple[Predictor, ...] = ("own", "linked")
         cv_scores = {
             scores_name(name, known.group): self._as_told(known, known.cv_scores(name))
@@ -224,6 +230,11 @@ def exported(known: LinkedClient) -> Exported:
     kinds: tuple[SumsKind, ...] = ("linear", "mapped")
     sent = {f"sent.{k}.{name}": v for k in kinds for name, v in known.pool.sent(k).items()}
     return Exported("linked", {**known.model(), **sent})
+
+
+def _prefix(client: ClientData) -> str:
+    """Beginning of the names of sums of a client's space."""
+    return f"moments.{client.schema.space}."
 
 
 def _entries(prefix: str, tensors: Named) -> dict[str, Entry]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from flic.methods.linked.agreement import PooledSums, SumsKind, class_of, columns_of
 from flic.methods.linked.client_sums import ClientSums
 from flic.methods.linked.discriminants import Base, Linear, Own
-from flic.methods.linked.sums import Moments, Totals
+from flic.methods.linked.sums import ALONG, Moments, Totals
 
 MOST_ROWS_PER_FEATURE = 0.25
 """Most rows of a client per feature for which subtracting them in the pooled basis pays."""
@@ -74,6 +74,8 @@ def others_at(pool: ClientSums, side: PeerSide, positions: Int[Tensor, " p"]) ->
     dim = len(positions) - pool.agreed.responses
     if not len(side.own):
         return PeerSums(columns, sums, Base(torch.ones(dim).double()))
+    if f"moments.{pool.space}.{side.kind}.along" in pool.state:
+        return PeerSums(columns, sums, _of_low_rank(pool, side).at(positions))
     everyone = pool.agreed.everyone(pool.state, pool.space, side.kind)
     rows = pool.rows_in_sums(side.kind)
     if rows is not None and _few(pool, everyone, side, rows) and not pool.agreed.responses:
@@ -126,6 +128,23 @@ def _in_basis_of_all(
     assert own.spread.rows is not None  # they are few
     base = Base(whole[positions], less=own.spread.rows * linked / left**0.5)
     return PeerSums(columns, Totals(side.sums.count[:, positions], total), base, wide)
+
+
+def _of_low_rank(pool: ClientSums, side: PeerSide) -> Base:
+    """The peers' covariance from their squares, and from their sums along directions."""
+    layout, sent = pool.agreed.layout(pool.space, side.kind), pool.sent(side.kind)
+    prefix, width = f"moments.{pool.space}.{side.kind}.", side.columns.shape[1]
+    state = {name: pool.state[prefix + name] for name in (*ALONG, "variance", "dof")}
+    pooled, own = layout.unpack_squares(state), layout.unpack_squares(sent)
+    squares, dof = ((a - b)[side.there] for a, b in zip(pooled, own, strict=True))
+    # In a unit that is far too large, only rounding is left of the peers' squares.
+    squares = squares.maximum(1e-13 * own[0][side.there])
+    variances = torch.ones(width).double()  # as usual, of columns that are scaled by deviation
+    known = squares / side.scale[side.own].square() / dof.clamp_min(1)
+    variances[side.own] = torch.where(dof > 0, known, 1.0)
+    along = (layout.unpack_along(state) - layout.unpack_along(sent)).at(side.there)
+    factor = along.spread(side.own, width).factor(variances, side.scale)
+    return Base((variances - factor.square().sum(0)).clamp_min(0), more=factor)
 
 
 def _scatter(pool: ClientSums, everyone: PooledSums, side: PeerSide) -> Moments:

@@ -8,7 +8,7 @@ power of two. The first adds one or two per cent to the variance of a mean, whic
 nothing; with the second, no row alone moves a sum by more than one step.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeVar
 
@@ -57,17 +57,41 @@ def rounded_sum(parts: Float[Tensor, " n"]) -> float:
 def _steps_of_products(
     parts: Parts, means: Float[Tensor, "classes p"], largest: Float[Tensor, " p"]
 ) -> Float[Tensor, "p p"]:
-    """Steps of Σ r_j r_l. Its largest part is at most (Σ r_j⁴ r_l⁴)^¼, which is a product of
-    matrices, and in units of the largest r finite for every column.
-    """
+    """Steps of Σ r_j r_l, in units of the largest r finite for every column."""
     unit = torch.where(largest > 0, largest, 1.0)
-    second, fourth = torch.zeros(2, len(unit), len(unit), dtype=torch.float64)
-    for rows, y in parts:
-        squares = ((rows.double() - means[y]) / unit).square()
-        second.addmm_(squares.mT, squares)
-        fourth.addmm_(squares.square().mT, squares.square())
-    scale = unit * unit[:, None]
+    residuals = ((rows.double() - means[y]) / unit for rows, y in parts)
+    return _steps_of_pairs(((own, own) for own in residuals), unit, unit)
+
+
+def _steps_of_pairs(
+    pairs: Iterable[tuple[Tensor, Tensor]], unit: Float[Tensor, " p"], other: Float[Tensor, " q"]
+) -> Float[Tensor, "p q"]:
+    """Steps of Σ a_j b_l, of parts in these units. The largest part is at most (Σ a_j⁴ b_l⁴)^¼,
+    which is a product of matrices.
+    """
+    second, fourth = torch.zeros(2, len(unit), len(other), dtype=torch.float64)
+    for a, b in pairs:
+        second.addmm_(a.square().mT, b.square())
+        fourth.addmm_(a.square().square().mT, b.square().square())
+    scale = unit[:, None] * other
     return _step(scale * second.sqrt(), scale * fourth.sqrt().sqrt())
+
+
+def rounded_products(
+    pairs: Callable[[], Iterable[tuple[Tensor, Tensor]]],
+) -> Float[Tensor, "p q"]:
+    """Σ a bᵀ over rows in two forms a and b, each number rounded to a step of its own.
+
+    `pairs` gives the rows part by part, and is called several times.
+    """
+    parts = [(a.abs().amax(0), b.abs().amax(0)) for a, b in pairs()]
+    largest = [torch.stack(side).amax(0) for side in zip(*parts, strict=True)]
+    unit, other = (torch.where(size > 0, size, 1.0) for size in largest)
+    found = torch.zeros(len(unit), len(other), dtype=torch.float64)
+    for a, b in pairs():
+        found.addmm_(a.mT, b)
+    scaled = ((a / unit, b / other) for a, b in pairs())
+    return _to_multiples(found, _steps_of_pairs(scaled, unit, other))
 
 
 def _step(error: Tensor, largest: Tensor) -> Tensor:

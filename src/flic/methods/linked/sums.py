@@ -14,8 +14,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-Detail = Literal["off", "diagonal", "full"]
-"""Detail sent of a scatter: nothing, squares alone, all products of two."""
+from flic.methods.linked.along import Along
+
+Detail = Literal["off", "diagonal", "directions", "full"]
+"""Detail sent of a scatter: nothing, squares alone, products with directions between the classes,
+all products of two."""
 
 CHUNK_ROWS = 4096
 """Number of rows processed together; memory does not grow with the rows of a client."""
@@ -176,9 +179,16 @@ class Moments(Totals):
 
 
 _TOTALS, _DIAGONAL, _PAIRS = ("count", "total"), ("variance", "dof"), ("cross", "pairs")
+COUNTS = ("count", "dof", "pairs", "behind")
+"""Names of the tensors that are numbers of rows."""
+
+ALONG = ("along", "behind", "core", "overlap")
+"""Tensors of `along.py`, which are sent once the directions are known."""
+
 SENT: Mapping[Detail, tuple[str, ...]] = {
     "off": _TOTALS,
     "diagonal": _TOTALS + _DIAGONAL,
+    "directions": _TOTALS + _DIAGONAL + ALONG,
     "full": _TOTALS + _DIAGONAL + _PAIRS,
 }
 """Names of the tensors sent, by detail."""
@@ -194,6 +204,7 @@ class Layout:
     def __init__(self, block: Sequence[int], num_classes: int) -> None:
         self.block = torch.tensor(block)  # of each feature; those of one have the same holders
         self.num_classes = num_classes
+        self.directions = num_classes - 1
         self._first = torch.tensor([block.index(b) for b in range(1 + max(block))])
 
     @property
@@ -205,19 +216,37 @@ class Layout:
             "total": (self.num_classes, p),
             "variance": (p,),
             "dof": (blocks,),
+            "along": (p, self.directions),
+            "behind": (blocks,),
+            "core": (self.directions, self.directions),
+            "overlap": (2,),
             "cross": (p * (p - 1) // 2,),
             "pairs": (blocks * (blocks + 1) // 2,),
         }
 
     def pack(self, own: Totals, detail: Detail) -> dict[str, Tensor]:
-        """Tensors that one client sends."""
+        """Tensors that one client sends at first."""
         found = {"count": own.count[:, self._first], "total": own.total}
         if isinstance(own, Moments):
             dof = own.dof[self._first][:, self._first]
             found |= {"variance": own.scatter.diagonal(), "dof": dof.diagonal()}
             if detail == "full":
                 found |= {"cross": _upper(own.scatter, offset=1), "pairs": _upper(dof, offset=0)}
-        return {name: found[name].contiguous() for name in SENT[detail]}
+        return {name: found[name].contiguous() for name in SENT[detail] if name not in ALONG}
+
+    def pack_along(self, own: Along) -> dict[str, Tensor]:
+        """Tensors that one client sends once the directions are known."""
+        found = dict(zip(ALONG, own.parts, strict=True)) | {"behind": own.behind[self._first]}
+        return {name: value.contiguous() for name, value in found.items()}
+
+    def unpack_along(self, sent: Mapping[str, Tensor]) -> Along:
+        """Sums along the directions; 0 for a client that sent none."""
+        along, behind, core, overlap = (self._given(sent, name) for name in ALONG)
+        return Along(along, behind[self.block], core, overlap)
+
+    def unpack_squares(self, sent: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Squares of every feature, and the rows less classes behind them."""
+        return self._given(sent, "variance"), self._given(sent, "dof")[self.block]
 
     def unpack_totals(self, sent: Mapping[str, Tensor]) -> Totals:
         """Counts and sums alone; 0 for a client that sent nothing."""
@@ -233,7 +262,7 @@ class Layout:
     def unpack(self, sent: Mapping[str, Tensor]) -> Moments:
         """Sums from the tensors of one client, or from the added tensors of many."""
         p, blocks = len(self.block), len(self._first)
-        given = {name: self._given(sent, name) for name in self.shapes}
+        given = {name: self._given(sent, name) for name in SENT["full"]}
         dof = _symmetric(given["pairs"], blocks, offset=0)[self.block][:, self.block]
         totals = self.unpack_totals(sent)
         return Moments(
