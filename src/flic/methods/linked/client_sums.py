@@ -22,7 +22,7 @@ from flic.methods.linked.disclosure import (
     told_of_map,
 )
 from flic.methods.linked.hiding import Usual, chunks, told_pairs
-from flic.methods.linked.sums import ColumnIndex, Detail, Moments, Parts, Totals
+from flic.methods.linked.sums import CHUNK_ROWS, ColumnIndex, Detail, Moments, Parts, Totals
 from flic.methods.linked.told_along import RowsInSums, along_as_sent
 from flic.shapes import Named
 
@@ -236,7 +236,10 @@ class ClientSums:
         def parts() -> Parts:
             return ((self.mapped(rows).masked_fill(few[y], 0.0), y) for rows, y in told.parts())
 
-        return parts
+        if len(told.y) > CHUNK_ROWS:
+            return parts
+        once = tuple(parts())  # sums go through the rows several times
+        return lambda: once
 
     def rows_in_sums(self, kind: SumsKind) -> Int[Tensor, " rows"] | None:
         """The client's rows in the pooled scatter; None if its sums are not those of its rows."""
