@@ -304,8 +304,8 @@ def test_of_linked_columns_masks_are_on_the_wire_and_the_result_is_the_simulator
     journal = DiskJournal(running.deployment.folder / "checkpoints")
     silos = [member.silo for member in members]
     sent = answers(recorder.streams)
-    # Keys, three sums of five phases, the model, and a sum of figures.
-    assert len(sent) == 3 * (1 + 3 * 5 + 1 + 5)
+    # Keys, four sums of five phases, the model, and a sum of figures.
+    assert len(sent) == 3 * (1 + 4 * 5 + 1 + 5)
     for silo in silos:
         rows, announced = rows_on_disk(silo), announce(silo, settings)
         for content in [content for node, content in sent if node == nodes[silo.name]]:

@@ -9,6 +9,7 @@ import pytest
 
 from flic.errors import ConfigError
 from flic.flower.sums_form import SPACE
+from flic.methods.linked.sums import SENT
 from flic.silos import folder as folders
 from flic.silos.candidates import LINKED
 from flic.silos.encoding import encode, linked_spaces
@@ -164,7 +165,7 @@ def test_the_folder_keeps_what_newcomers_and_members_need(fitted, newcomer, tmp_
     for name, value in fitted.linked.tensors.items():
         assert value.equal(loaded.linked.tensors[name])
     sent = loaded.clients["clinic 2"].model.sent
-    assert {*sent["linear"]} == {"count", "total", "variance", "dof", "cross", "pairs"}
+    assert {*sent["linear"]} == {*SENT["directions"]}
     assert join(loaded, newcomer).verdict["late"] == join(fitted, newcomer).verdict["late"]
 
 
